@@ -1,8 +1,8 @@
-"""`make bench-dist`: neomx on two workers against torch's DDP, real MXNet 1.9.1 and a bare socket.
+"""`make bench-dist`: compare neomx on two workers with torch's DDP, MXNet 1.9.1 and a bare socket.
 
-One thread a process. All contestants of a table are started together and step in turns, so that a noisy machine
-disturbs them alike; a ratio is the median of the rounds' ratios, our time by theirs, with the middle half of the
-rounds after it.
+Each process has one thread. All contestants of a table are started together and step in turns, so that noise on the
+machine affects them equally. A ratio is the median over rounds of our time divided by theirs, followed by the middle
+half of the rounds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def row(
 
 
 def rounds_of(start: Sequence[Callable[[], Team]], what: str, count: int, rounds: int) -> dict[str, list[float]]:
-    """Each team's seconds per step, round by round; another team begins each round."""
+    """Return each team's seconds per step, round by round; the team that goes first changes each round."""
     with contextlib.ExitStack() as stack:
         teams = [stack.enter_context(team()) for team in start]
         for team in teams:
@@ -63,7 +63,7 @@ def race(group: str, times: dict[str, list[float]], ours: str, theirs: str, what
 
 
 def one_host(oracle: str, rounds: int, count: int) -> list[Row]:
-    """Training steps of two workers on this machine."""
+    """Measure training steps of two workers on this machine."""
     start = [
         partial(contestants.neomx, "dist_sync"),
         partial(contestants.neomx, "dist_sync", servers=2),
@@ -88,7 +88,7 @@ def one_host(oracle: str, rounds: int, count: int) -> list[Row]:
 
 
 def copies(oracle: str, rounds: int) -> list[Row]:
-    """100 MB pushed to one server and pulled back, against the same bytes through a socket and back."""
+    """Measure 100 MB pushed to one server and pulled back, against the same bytes through a socket and back."""
     start = [contestants.bare_copy, partial(contestants.neomx, "dist_sync", "copy", workers=1, servers=1)]
     if oracle:
         start.append(partial(contestants.mxnet, oracle, "dist_sync", "copy", workers=1, servers=1))
@@ -97,7 +97,7 @@ def copies(oracle: str, rounds: int) -> list[Row]:
 
 
 def two_machines(rounds: int, count: int) -> list[Row]:
-    """Training over a link of 1 Gbit/s: what crosses it, how full it is, what backward hides."""
+    """Measure training over a 1 Gbit/s link: bytes sent, link utilization, and communication hidden by backward."""
     link = dist_link.measure(rounds, count, 1)
     rows = [link_race(link, "1 worker on each machine")]
     for name, goal in (("neomx all-reduce", 0.9), ("torch DDP", 0)):
@@ -149,9 +149,9 @@ def table(rows: Sequence[Row]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--oracle", default="", help="the Python that has mxnet==1.9.1")
+    parser.add_argument("--oracle", default="", help="path of a Python with mxnet==1.9.1")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=10, help="the steps of a team in a round")
+    parser.add_argument("--steps", type=int, default=10, help="steps per team and round")
     parser.add_argument("--only", default="", choices=("", "host", "copy", "link"), help="only this table")
     record.add_option(parser)
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""How each contestant is started: torch's DDP, real MXNet with its servers, and neomx by its launcher."""
+"""Commands that start each contestant: torch's DDP, MXNet with its servers, and neomx with its launcher."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
 
 from netns import TwoMachines  # noqa: E402
 
-TOO_LONG = "100"  # seconds that a process of ours may wait for another
-SHARED = "5e" * 16  # the secret of the processes that are started by hand
+TOO_LONG = "100"  # timeout for waiting on another process, in seconds
+SHARED = "5e" * 16  # the secret of processes that are started without a launcher
 
 
 def ddp(machines: TwoMachines | None = None, each: int = 2) -> Team:
-    """Workers of torch's DDP: `each` on this machine, or on each of two."""
+    """Start workers of torch's DDP: `each` on this machine, or on each of two machines."""
     port = str(free_port())
     address = machines.addresses[0] if machines else "127.0.0.1"
     size = 2 * each if machines else each
@@ -31,7 +31,7 @@ def ddp(machines: TwoMachines | None = None, each: int = 2) -> Team:
 
 
 def mxnet(oracle: str, kvstore: str, program: str = "train", workers: int = 2, servers: int = 2) -> Team:
-    """Real MXNet: a scheduler, servers and workers."""
+    """Start MXNet: a scheduler, servers and workers."""
     place = {
         "DMLC_PS_ROOT_URI": "127.0.0.1",
         "DMLC_PS_ROOT_PORT": str(free_port()),
@@ -48,7 +48,7 @@ def mxnet(oracle: str, kvstore: str, program: str = "train", workers: int = 2, s
 def neomx(
     kvstore: str, program: str = "train", workers: int = 2, servers: int = 0, package: str = "", name: str = ""
 ) -> Team:
-    """neomx on this machine, as its user starts it; that of this checkout, or of another in the folder `package`."""
+    """Start neomx on this machine, as a user would; of this checkout, or of another one in the folder `package`."""
     how = ["-n", str(workers), *(["-s", str(servers)] if servers else [])]
     name = name or (f"neomx {kvstore} by servers" if servers else "neomx all-reduce")
     command = [sys.executable, "-m", "neomx", "run", *how, WORKER, program, "neomx", kvstore]
@@ -58,8 +58,8 @@ def neomx(
 def neomx_on(
     machines: TwoMachines, each: int = 1, how: Sequence[str] = ("train", "neomx", "dist_sync"), package: str = ""
 ) -> Team:
-    """neomx with some workers on each of two machines."""
-    # One port for each package: two of them may run side by side.
+    """Start neomx with some workers on each of two machines."""
+    # One port per package, because two may run at the same time.
     port = 29401 if package else 29400
     processes: list[Process] = []
     for node in (0, 1):
@@ -76,7 +76,7 @@ def _found_in(package: str) -> dict[str, str]:
 
 
 def bare_copy() -> Team:
-    """Two processes and a socket."""
+    """Start two processes that communicate over a socket."""
     port = {"BENCH_PORT": str(free_port())}
     commands = [[sys.executable, WORKER, "copy", "peer"], [sys.executable, WORKER, "copy", "bare"]]
     return Team("a bare socket", [(command, port) for command in commands], 1)

@@ -1,4 +1,4 @@
-"""Training on two machines (network namespaces) joined by a link of 1 Gbit/s."""
+"""Training on two machines (network namespaces) connected by a 1 Gbit/s link."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dist_team import Team
 from dist_worker import PARAMETERS
 from netns import TwoMachines, why_not
 
-RATE = 1e9 / 8  # bytes a second
-BOUND = 4 * PARAMETERS  # 2 (N - 1) / N of the gradients' bytes, N = 2: what each machine of a ring must send
-# Reads the machine's counter a thousand times a second until it is told to stop, then prints moments and counts.
+RATE = 1e9 / 8  # bytes per second
+BOUND = 4 * PARAMETERS  # each machine of a ring must send 2 (N - 1) / N of the gradients, N = 2
+# Reads the machine's counter a thousand times per second until it is terminated, then prints times and counts.
 SAMPLER = """
 import json, signal, time
 signal.signal(signal.SIGTERM, lambda *_: (print(json.dumps(seen), flush=True), exit()))
@@ -33,17 +33,17 @@ with open("/sys/class/net/eth0/statistics/tx_bytes") as counter:
 
 @dataclass
 class Figures:
-    """What one team's rounds on the link gave."""
+    """The results of one team's rounds on the link."""
 
-    steps: list[float] = field(default_factory=list)  # seconds a step
-    sent: list[float] = field(default_factory=list)  # bytes a step
-    shares: list[float] = field(default_factory=list)  # of the link, while communicating
-    alone: list[float] = field(default_factory=list)  # seconds of one all-reduce of all gradients, nothing else running
-    hidden: list[float] = field(default_factory=list)  # seconds by which a step is shorter than its parts one by one
+    steps: list[float] = field(default_factory=list)  # seconds per step
+    sent: list[float] = field(default_factory=list)  # bytes per step
+    shares: list[float] = field(default_factory=list)  # link utilization while communicating
+    alone: list[float] = field(default_factory=list)  # seconds of one all-reduce of all gradients, run separately
+    hidden: list[float] = field(default_factory=list)  # seconds by which a step is shorter than the sum of its parts
 
 
 class Sampler:
-    """Watches the bytes that machine 0 sends."""
+    """Samples the bytes that machine 0 sends."""
 
     def __init__(self, machines: TwoMachines):
         command = machines.command(0, [sys.executable, "-c", SAMPLER])
@@ -57,7 +57,7 @@ class Sampler:
 
 
 def share(samples: list[tuple[float, int]], start: float, end: float) -> tuple[float, float]:
-    """The bytes of a step, and the share of the link while it communicated: from its first 1 % of bytes to its last."""
+    """Return the bytes of a step, and the link utilization from its first 1 % of bytes to its last."""
     inside = [sample for sample in samples if start <= sample[0] <= end]
     moments, counts = [at for at, _ in inside], [count for _, count in inside]
     total = counts[-1] - counts[0]
@@ -81,7 +81,7 @@ def one_round(team: Team, machines: TwoMachines, count: int, figures: Figures) -
 
 
 def measure(rounds: int, count: int, each: int) -> dict[str, Figures]:
-    """The figures of neomx and of torch's DDP, with `each` workers on each machine, in turns, over one link."""
+    """Measure neomx and torch's DDP, with `each` workers on each machine, in turns, over one link."""
     if reason := why_not():
         sys.exit(reason)
     with contextlib.ExitStack() as stack:

@@ -1,7 +1,7 @@
-"""A team: the processes of one distributed program, which run and time steps when told to.
+"""A team: the processes of one distributed program, which run and time steps on request.
 
-Every worker connects to the team's control socket (a Unix one: it reaches into network namespaces too), waits for
-`{"run": what, "count": n}`, and answers with the n + 1 moments between its n steps.
+Every worker connects to the control socket of the team (a Unix socket, which also works across network namespaces),
+waits for `{"run": what, "count": n}`, and answers with the n + 1 times at the boundaries of its n steps.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from collections.abc import Sequence
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 START_SECONDS, RUN_SECONDS, END_SECONDS = 90, 120, 15
-Process = tuple[Sequence[str], dict[str, str]]  # a command and what it adds to the environment
+Process = tuple[Sequence[str], dict[str, str]]  # a command and its additional environment variables
 
 
 class Team:
-    """Processes started together, of which `workers` connect to us; ended together, whatever happened."""
+    """Processes that are started and stopped together, of which `workers` connect to this process."""
 
     def __init__(self, name: str, processes: Sequence[Process], workers: int):
         self.name, self.expected = name, workers
@@ -56,7 +56,7 @@ class Team:
                     subprocess.Popen(
                         command,
                         env={**base, **extra},
-                        cwd=self.folder.name,  # not a checkout, whose neomx Python would find first
+                        cwd=self.folder.name,  # not a checkout, whose neomx Python would import first
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=subprocess.STDOUT,
@@ -72,7 +72,7 @@ class Team:
             except TimeoutError:
                 failed = [p.args for p in self.processes if p.poll()]
                 if failed or time.monotonic() > limit:
-                    raise self._failure(f"{len(self.workers)} of {self.expected} workers came") from None
+                    raise self._failure(f"only {len(self.workers)} of {self.expected} workers connected") from None
                 continue
             worker.settimeout(RUN_SECONDS)
             self.workers.append(worker)
@@ -82,7 +82,7 @@ class Team:
         return RuntimeError(f"{self.name}: {why}. Its last lines:\n{tail}")
 
     def run(self, what: str, count: int) -> list[list[float]]:
-        """Each worker's moments (of the clock all processes share) between its `count` steps of `what`."""
+        """Return each worker's times (of the clock shared by all processes) at the boundaries of its `count` steps."""
         order = json.dumps({"run": what, "count": count}).encode() + b"\n"
         try:
             for worker in self.workers:
@@ -92,16 +92,16 @@ class Team:
             raise self._failure(f"no answer to {order!r}: {error!r}") from None
 
     def seconds(self, what: str, count: int) -> float:
-        """Seconds per step of `what`, over all its steps and workers."""
+        """Return the seconds per step of `what`, over all steps and workers."""
         return statistics.mean(moments[-1] - moments[0] for moments in self.run(what, count)) / count
 
     def close(self) -> None:
-        """Let the workers end their program; after a while end what still runs, politely first."""
+        """Let the workers finish; after a timeout terminate and then kill the remaining processes."""
         for worker in self.workers:
-            worker.close()  # the worker reads the end of its orders
+            worker.close()  # the worker reads the end of the stream
         self._wait(END_SECONDS)
         for process in self.processes:
-            process.terminate()  # a launcher then ends what it started
+            process.terminate()  # a launcher then stops its processes
         self._wait(END_SECONDS)
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
@@ -123,7 +123,7 @@ class Team:
 
 
 def line_of(worker: socket.socket) -> bytes:
-    """The next line a worker sends; an empty one if it ended."""
+    """Return the next line from a worker."""
     line = b""
     while not line.endswith(b"\n"):
         chunk = worker.recv(65536)

@@ -1,8 +1,8 @@
 """One worker of a team (`dist_team.py`): `dist_worker.py PROGRAM ENGINE [KVSTORE [COMPRESSION]]`.
 
-`train`, the same for all engines: an MLP of 10M parameters (784-2048-2048-2048-10), 32 samples a worker, SGD with
-momentum. `module` trains the same network by a Module, `layout` under a layout. `copy`: 100 MB pushed and pulled, or
-sent through a bare socket and back. It runs under real MXNet's old interpreter too.
+`train`, the same for all engines: an MLP of 10M parameters (784-2048-2048-2048-10), 32 samples per worker, SGD with
+momentum. `module` trains the same network with a Module, `layout` with a layout. `copy`: 100 MB pushed and pulled, or
+sent through a bare socket and back. It also runs with the old interpreter of MXNet.
 """
 
 import json
@@ -32,7 +32,7 @@ def in_turn(each, do):
 
 
 def torch_ddp():
-    """What a torch user does at best: DDP with bucket views and a fused optimizer."""
+    """Train as an expert torch user would: DDP with bucket views and a fused optimizer."""
     import torch
     import torch.distributed as dist
 
@@ -67,7 +67,7 @@ def torch_ddp():
 
 
 def gluon(mx, kvstore, compression=""):
-    """The Gluon program, under real MXNet and under neomx."""
+    """Run the Gluon program, with MXNet or neomx."""
     nn = mx.gluon.nn
     loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
     loss_of.hybridize(static_alloc=True, static_shape=True)
@@ -102,7 +102,7 @@ def neomx_gluon(mx, kvstore, compression=""):
 
 
 def module(mx, kvstore):
-    """The same network as a symbol, with the loop that `Module.fit` has."""
+    """Train the same network as a symbol, with the loop of `Module.fit`."""
     net = mx.sym.var("data")
     for units in HIDDEN:
         net = mx.sym.relu(mx.sym.FullyConnected(net, num_hidden=units))
@@ -122,7 +122,7 @@ def module(mx, kvstore):
 
 
 def under_layout(mx, layout):
-    """The same network under a layout."""
+    """Train the same network with a layout."""
     nn = mx.gluon.nn
     net = nn.HybridSequential()
     for at, units in enumerate(HIDDEN):
@@ -156,7 +156,7 @@ def through_kvstore(mx, kvstore):
 
 
 def send_and_take_back():
-    """The worker's side of the bare copy."""
+    """Run the worker's side of the bare copy."""
     peer = socket.create_connection(("127.0.0.1", int(os.environ["BENCH_PORT"])), timeout=30)
     sent, back = memoryview(bytes(COPIED)), memoryview(bytearray(COPIED))
 
@@ -168,7 +168,7 @@ def send_and_take_back():
 
 
 def give_back():
-    """The other side: what came, as a whole, goes back."""
+    """Run the other side: send back what was received, once it is complete."""
     with socket.create_server(("127.0.0.1", int(os.environ["BENCH_PORT"]))) as listener:
         peer, _ = listener.accept()
     held = memoryview(bytearray(COPIED))
@@ -177,7 +177,7 @@ def give_back():
 
 
 def fill(peer, held):
-    """Whether the whole of `held` was received."""
+    """Receive bytes until `held` is full; return whether it is."""
     at = 0
     while at < len(held):
         count = peer.recv_into(held[at:])
@@ -215,7 +215,7 @@ PROGRAMS = {
 
 
 def timed(step, wait, count):
-    """The moments between `count` steps; what is still under way after the last counts to the last."""
+    """Return the times at the boundaries of `count` steps; unfinished work counts toward the last step."""
     moments = [time.perf_counter()]
     for _ in range(count):
         step()

@@ -1,10 +1,10 @@
 """What a flood of strangers' connections costs a training: `python benchmarks/flood.py [--at server ...] [--rate 400]`.
 
-A flooder connects to a port of a job in training so many times a second: it goes at once, stays half open, or sends
-noise, in turn. Rounds alternate between no flood, the same flooder at a port that nobody serves (the kernel completes
-its connections, and no process spends time on them: what this costs is the flooder's own use of the CPU), and the
-flooder at the job's port. Printed are the medians of steps per second with their ratios, and the CPU time of the
-process that listens, which other work on the machine disturbs less.
+A flooder connects to a port of a training job at this rate per second. In turn, it disconnects immediately, stays half
+open, or sends noise. Rounds alternate between no flood, the flooder at an unserved port (the kernel completes its
+connections without any process: this measures the flooder's own use of the CPU), and the flooder at the job's port. It
+prints the medians of steps per second with their ratios, and the CPU time of the listening process, which other work on
+the machine affects less.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ while True:
 
 
 def command_of(where: str, checkout: str, program: str, counter: str, workers: int) -> list[subprocess.Popen[bytes]]:
-    """Start the job; its processes."""
+    """Start the job and return its processes."""
     environ = {**os.environ, "PYTHONPATH": checkout, "OMP_NUM_THREADS": "1"}
     if where != "worker":
         servers = ["-s", "1"] if where == "server" else []
@@ -99,7 +99,7 @@ def command_of(where: str, checkout: str, program: str, counter: str, workers: i
 
 @contextlib.contextmanager
 def job(where: str, checkout: str, workers: int) -> Iterator[tuple[Callable[[], int], int, int]]:
-    """A job in training: a function that tells how many steps it has made, the process that listens, and its port."""
+    """Run a training job; yields a function that returns the number of steps, the listening process, and its port."""
     with tempfile.TemporaryDirectory() as folder:
         program, counter = os.path.join(folder, "train.py"), os.path.join(folder, "steps")
         pathlib.Path(program).write_text(TRAINING)
@@ -109,7 +109,7 @@ def job(where: str, checkout: str, workers: int) -> Iterator[tuple[Callable[[], 
             try:
                 while STEPS.unpack_from(memory)[0] < 100:
                     if any(process.poll() is not None for process in processes):
-                        raise SystemExit("the job ended before it trained")
+                        raise SystemExit("the job ended before training started")
                     time.sleep(0.1)
                 pid = listener_of(where, processes[0].pid)
                 (port,) = ports_of(pid)
@@ -122,7 +122,7 @@ def job(where: str, checkout: str, workers: int) -> Iterator[tuple[Callable[[], 
 
 
 def listener_of(where: str, pid: int) -> int:
-    """The process that keeps the store: the launcher or worker 0; or the server among the launcher's processes."""
+    """Return the process of the store, the launcher or worker 0, or the server among the launcher's processes."""
     if where != "server":
         return pid
     children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -132,21 +132,21 @@ def listener_of(where: str, pid: int) -> int:
 
 
 def ports_of(pid: int) -> list[int]:
-    """The ports on which a process listens."""
+    """Return the ports on which a process listens."""
     open_files = {os.readlink(path) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
     rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in open_files]
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of CPU time that a process has used."""
+    """Return the CPU time of a process, in seconds."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
 def flooded(port: int | None, rate: float) -> Iterator[None]:
-    """A flooder at that port, or at one that nobody serves; none at all with a rate of 0."""
+    """Run a flooder at this port, or at an unserved one; none with a rate of 0."""
     with contextlib.ExitStack() as stack:
         if port is None:
             port = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=4096)).getsockname()[1]

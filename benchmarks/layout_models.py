@@ -1,4 +1,4 @@
-"""The two models of `layouts.py`, as a Gluon Block and as a torch module of the same sizes and weights."""
+"""The two models of `layouts.py`, as a Gluon Block and as a torch module with the same sizes and weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VOCABULARY, UNITS, BLOCKS, HEADS, TIME = 8192, 256, 6, 8, 64
 
 
 class TorchAttention(nn.Module):
-    """Causal self-attention; how many heads are here follows from the width of what comes in."""
+    """Causal self-attention; the number of local heads follows from the width of the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class TorchAttention(nn.Module):
 
 
 class TorchFeedForward(nn.Module):
-    """Two layers with GELU between."""
+    """Two layers with GELU in between."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class TorchCell(nn.Module):
 
 
 class TorchEmbedding(nn.Module):
-    """Tokens and their positions."""
+    """Embeddings of tokens and positions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,25 +78,25 @@ class TorchHead(nn.Module):
 
 
 def torch_gpt2() -> nn.Sequential:
-    """Embeddings, layers and a head whose weight is the embedding's."""
+    """Return embeddings, layers and a head that shares the weight of the embedding."""
     net = nn.Sequential(TorchEmbedding(), *(TorchCell() for _ in range(BLOCKS)), TorchHead())
     tie(net)
     return net
 
 
 def tie(net: Any) -> None:
-    """One weight in both places."""
+    """Share one weight between embedding and head."""
     net[-1].head.weight = net[0].embed.weight
 
 
 def torch_mlp() -> nn.Sequential:
-    """Layers of equal width, and one that gives the classes."""
+    """Return layers of equal width, and an output layer."""
     hidden = [each for _ in range(LAYERS - 1) for each in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
     return nn.Sequential(*hidden, nn.Linear(WIDTH, CLASSES))
 
 
 def gluon_mlp() -> Any:
-    """The same as a Block."""
+    """Return the same model as a Block."""
     net = gluon.nn.HybridSequential()
     for _ in range(LAYERS - 1):
         net.add(gluon.nn.Dense(WIDTH, in_units=WIDTH), gluon.nn.Activation("relu"))
@@ -105,12 +105,12 @@ def gluon_mlp() -> Any:
 
 
 def gluon_gpt2() -> Any:
-    """The zoo's."""
+    """Return the GPT-2 of the model zoo."""
     return GPT2(VOCABULARY, UNITS, BLOCKS, HEADS, TIME, dropout=0.0)
 
 
 def as_torch(net: nn.Module) -> nn.Module:
-    """With small random weights, the same each time."""
+    """Set small random weights from a fixed seed."""
     torch.manual_seed(0)
     for param in net.parameters():
         param.data.normal_(0, 0.02) if param.dim() > 1 else param.data.fill_(0.01)
@@ -121,7 +121,7 @@ def as_torch(net: nn.Module) -> nn.Module:
 
 
 def as_block(net: Any, source: nn.Module) -> Any:
-    """A Block with the weights of a torch module, whose parameters come in the same order."""
+    """Return a Block with the weights of a torch module, whose parameters are in the same order."""
     net.initialize()
     order = list(source.parameters())
     if isinstance(net, GPT2):
@@ -135,7 +135,7 @@ def as_block(net: Any, source: nn.Module) -> Any:
 
 
 def block_order(block: Any) -> list[Any]:
-    """Parameters of a cell in the order of TorchCell's."""
+    """Return the parameters of a cell in the order of TorchCell."""
     attention, feedforward = block.attention, block.feedforward
     layers = [attention.query, attention.key, attention.value, attention.out]
     found = [block.norm1.gamma, block.norm1.beta, *(p for layer in layers for p in (layer.weight, layer.bias))]
@@ -144,7 +144,7 @@ def block_order(block: Any) -> list[Any]:
 
 
 def batch(model: str, samples: int, share: int) -> tuple[Any, Any]:
-    """A worker's share of a batch, as torch tensors."""
+    """Return a worker's share of a batch, as torch tensors."""
     torch.manual_seed(1 + share)
     if model == "mlp":
         return torch.randn(samples, WIDTH), torch.randint(0, CLASSES, (samples,))
@@ -152,7 +152,7 @@ def batch(model: str, samples: int, share: int) -> tuple[Any, Any]:
 
 
 def arrays(*tensors: Any) -> list[Any]:
-    """The same as NDArrays."""
+    """Convert tensors to NDArrays."""
     return [nd.array(tensor.float().numpy()) for tensor in tensors]
 
 

@@ -1,9 +1,9 @@
-"""`make bench-layouts`: layouts on two workers against the same thing written by hand in torch.
+"""`make bench-layouts`: compare layouts on two workers with equivalent hand-written torch programs.
 
-By hand: fully_shard, parallelize_module, PipelineStage with Schedule1F1B, DistributedDataParallel, on torch's gloo
-groups, with torch's fused AdamW. Ours: `mx.parallel.apply` (`train_step` for a pipeline) on a Gluon Block with a
-Trainer, and on the torch module itself. All three train the same weights on the same batches in the same two processes,
-one thread each, and step in turns; a ratio is the median of the rounds' ratios, our time by theirs.
+The torch programs use fully_shard, parallelize_module, PipelineStage with Schedule1F1B and DistributedDataParallel, on
+gloo groups, with torch's fused AdamW. Ours use `mx.parallel.apply` (`train_step` for a pipeline) on a Gluon Block with
+a Trainer, and on the torch module itself. All three train the same weights on the same batches in the same two
+processes, one thread each, and step in turns. A ratio is the median over rounds of our time divided by torch's.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ Step = Callable[[], float]
 
 
 def samples_of(model: str, layout: Layout) -> tuple[Any, Any]:
-    """This worker's share of the batch."""
+    """Return this worker's share of the batch."""
     share = SAMPLES[model] // layout.batch_size
     return models.batch(model, share, layout.batch_rank)
 
 
 def adamw(params: Any) -> torch.optim.Optimizer:
-    """torch's fused AdamW; DTensors and tensors in lists of their own, as it asks."""
+    """Return torch's fused AdamW, with DTensors and tensors in separate groups, as it requires."""
     params = list(params)
     divided = [param for param in params if hasattr(param, "to_local")]
     rest = [param for param in params if not hasattr(param, "to_local")]
@@ -55,12 +55,12 @@ def adamw(params: Any) -> torch.optim.Optimizer:
 
 
 def cross_entropy(scores: Any, target: Any) -> Any:
-    """Of (batch, classes) or (batch, time, classes)."""
+    """Compute the loss of (batch, classes) or (batch, time, classes)."""
     return F.cross_entropy(scores.flatten(0, -2), target.flatten())
 
 
 def torch_loop(net: Any, optimizer: Any, loss: Any, x: Any, y: Any) -> float:
-    """A step as torch's tutorials write it."""
+    """Run a step as in torch's tutorials."""
     optimizer.zero_grad()
     value = loss(net(x), y)
     value.backward()
@@ -68,11 +68,11 @@ def torch_loop(net: Any, optimizer: Any, loss: Any, x: Any, y: Any) -> float:
     return value.item()
 
 
-# ---- by hand ----
+# ---- hand-written torch ----
 
 
 def by_hand(model: str, name: str) -> Step:
-    """The step of a torch program."""
+    """Return the step of a torch program."""
     net = models.as_torch(models.MAKERS[model][0]())
     x, y = samples_of(model, LAYOUTS[name])
     if name == "pipeline=2":
@@ -130,7 +130,7 @@ def loss_parallel_loop(net: Any, optimizer: Any, x: Any, y: Any) -> float:
 
 
 def pipeline_by_hand(net: Any, model: str, x: Any, y: Any) -> Step:
-    """Two stages of as many layers; the embedding, in both, has its gradients summed."""
+    """Run two stages with the same number of layers; the gradients of the shared embedding are summed."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     rank = dist.get_rank()
@@ -159,7 +159,7 @@ def pipeline_by_hand(net: Any, model: str, x: Any, y: Any) -> Step:
 
 
 def ours_torch(model: str, name: str) -> Step:
-    """A torch module, laid out."""
+    """Return the step of a torch module with a layout."""
     net, layout = models.as_torch(models.MAKERS[model][0]()), LAYOUTS[name]
     x, y = samples_of(model, layout)
     if name == "pipeline=2":
@@ -177,7 +177,7 @@ def sharded_loss(scores: Any, target: Any) -> Any:
 
 
 def ours_block(model: str, name: str) -> Step:
-    """A Gluon Block with a Trainer, laid out."""
+    """Return the step of a Gluon Block and a Trainer with a layout."""
     net = models.as_block(models.MAKERS[model][1](), models.as_torch(models.MAKERS[model][0]()))
     layout = LAYOUTS[name]
     x, y = models.arrays(*samples_of(model, layout))
@@ -201,13 +201,13 @@ def ours_block(model: str, name: str) -> Step:
     return step_by_trainer
 
 
-# ---- in turns ----
+# ---- measurement ----
 
 CONTESTANTS = {"Block": ours_block, "module": ours_torch, "torch": by_hand}
 
 
 def seconds(step: Step, count: int) -> float:
-    """Of one step, when so many are made; both workers begin together."""
+    """Return the seconds per step over `count` steps; both workers start together."""
     mx.dist.barrier()
     began = time.perf_counter()
     for _ in range(count):
@@ -216,7 +216,7 @@ def seconds(step: Step, count: int) -> float:
 
 
 def race(model: str, name: str, rounds: int, count: int) -> list[dict[str, float]]:
-    """Seconds of each contestant in each round."""
+    """Return the seconds of each contestant in each round."""
     steps = {who: make(model, name) for who, make in CONTESTANTS.items()}
     began = {who: [step() for _ in range(3)] for who, step in steps.items()}
     for who, losses in began.items():

@@ -1,6 +1,6 @@
-"""`make bench`: the memory of training: the peak of ResNet-18 against plain torch, and what ten thousand steps leave.
+"""`make bench`: memory of training: the peak of ResNet-18 compared with plain torch, and the growth over 10,000 steps.
 
-Each figure is of a process of its own.
+Each value is measured in a separate process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def steps_of(engine: str, name: str, mode: str):
 
 
 def peak(engine: str, mode: str) -> None:
-    """Print the most memory, in MB, that a few steps of ResNet-18 take."""
+    """Print the peak memory, in MB, of a few steps of ResNet-18."""
     step = steps_of(engine, RESNET, mode)
     for _ in range(5):
         step()
@@ -46,7 +46,7 @@ def resident() -> float:
 
 
 def leak(engine: str, mode: str) -> None:
-    """Print how many MB and how many objects 10,000 steps add to what 1,000 steps had."""
+    """Print by how many MB and objects 10,000 steps exceed 1,000 steps."""
     step = steps_of(engine, MLP, mode)
 
     def after(count: int) -> tuple[float, int]:

@@ -1,6 +1,6 @@
-"""`make bench`: epochs of training by symbols, neomx against real MXNet 1.9.1 in turns, with one thread and with two.
+"""`make bench`: epochs of symbolic training, neomx and MXNet 1.9.1 in turns, with one thread and with two.
 
-Ratios below 1 are in our favour: our time by theirs.
+A ratio is our time divided by theirs: below 1, neomx is faster.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from race import Runner, race
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--oracle", required=True, help="the Python that has mxnet==1.9.1")
+    parser.add_argument("--oracle", required=True, help="path of a Python with mxnet==1.9.1")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=2.0, help="how long one side runs in a round")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds per engine and round")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--only", default="", help="only workloads whose name contains this")
     record.add_option(parser)

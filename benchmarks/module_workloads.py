@@ -1,18 +1,18 @@
-"""Trainings by symbols as MXNet's users write them, for both engines."""
+"""Symbolic training programs as MXNet's users write them, for both engines."""
 
 import logging
 import warnings
 
 import numpy as np
 
-# A module that is fitted once more says that it is bound already.
+# Fitting a module again logs that it is already bound.
 logging.disable(logging.WARNING)
 warnings.simplefilter("ignore")
 BATCH, BATCHES = 64, 20
 
 
 def lenet(mx):
-    """LeNet with tanh, as in MXNet's examples."""
+    """Return a LeNet with tanh, as in MXNet's examples."""
     net = mx.sym.var("data")
     for number, filters in enumerate((20, 50), 1):
         net = mx.sym.Convolution(net, kernel=(5, 5), num_filter=filters, name=f"conv{number}")
@@ -22,7 +22,7 @@ def lenet(mx):
 
 
 def mlp(mx):
-    """Two hidden layers."""
+    """Return a network with two hidden layers."""
     net = mx.sym.Flatten(mx.sym.var("data"))
     for units in (128, 64):
         net = mx.sym.relu(mx.sym.FullyConnected(net, num_hidden=units))
@@ -33,13 +33,13 @@ SGD = {"learning_rate": 0.01, "momentum": 0.9, "wd": 1e-4}
 
 
 def pictures():
-    """Pictures and their classes, for an epoch."""
+    """Return images and classes for an epoch."""
     count = BATCH * BATCHES
     return np.random.uniform(0, 1, (count, 1, 28, 28)).astype("float32"), np.random.randint(0, 10, count)
 
 
 def by_executor(make):
-    """Forward, backward and an update for each parameter, over an epoch."""
+    """Train an epoch with an executor: forward, backward and an update of each parameter."""
 
     def setup(mx):
         net = make(mx)
@@ -70,7 +70,7 @@ def by_executor(make):
 
 
 def by_module(make):
-    """`Module.fit`: an epoch with its metric."""
+    """Train an epoch with `Module.fit`, including its metric."""
 
     def setup(mx):
         images, labels = pictures()

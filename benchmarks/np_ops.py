@@ -1,9 +1,9 @@
-"""Small ops of `mx.np` and `mx.nd` against the torch op that does the same work: what a call costs beside the kernel.
+"""Compare small ops of `mx.np` and `mx.nd` with the equivalent torch op, to measure the overhead of a call.
 
-Arrays are 2x2. Ours and torch's run in turns, and CPU time of this process is measured. Where MXNet's result has memory
-of its own, torch's op is followed by a copy. The columns are medians over rounds: ours, torch's, and their difference.
-The last column is the difference of the least times, which depends less on what else the machine does. The first lines
-are what Python itself takes: a call of an empty function, and an object with three slots.
+Arrays are 2x2. Ours and torch's run in turns, and the CPU time of this process is measured. If MXNet's result has its
+own memory, torch's op is followed by a copy. The columns are medians over rounds: ours, torch's, and their difference.
+The last column is the difference of the minimum times, which depends less on other load on the machine. The first lines
+are the costs of Python itself: a call of an empty function, and an object with three slots.
 
 python benchmarks/np_ops.py [--rounds 60] [--calls 500] [--only reshape]
 """
@@ -30,7 +30,7 @@ a, b = nd.array(t.numpy()), nd.array(u.numpy())
 
 
 class Slots:
-    """As many attributes as an array has."""
+    """An object with as many attributes as an array."""
 
     __slots__ = ("data", "ctx", "grad")
 
@@ -41,7 +41,7 @@ class Slots:
 
 
 def nothing() -> None:
-    """An empty function."""
+    """Do nothing."""
 
 
 PYTHON: dict[str, tuple[Call, Call]] = {
@@ -107,7 +107,7 @@ ND: dict[str, tuple[Call, Call]] = {
 
 
 def microseconds(call: Call, calls: int) -> float:
-    """The CPU time of one call."""
+    """Return the CPU time of one call, in microseconds."""
     start = time.process_time_ns()
     for _ in range(calls):
         call()
@@ -115,7 +115,7 @@ def microseconds(call: Call, calls: int) -> float:
 
 
 def measure(rows: dict[str, tuple[Call, Call]], rounds: int, calls: int) -> dict[str, list[tuple[float, float]]]:
-    """The microseconds of a call, ours and torch's, in each round. All ops run in every round: noise meets them all."""
+    """Return the microseconds per call, ours and torch's, in each round. All ops run in every round, to share noise."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in rows}
     for i in range(rounds):
         for name, (ours, theirs) in rows.items():
@@ -154,7 +154,7 @@ def main() -> None:
     for title, group, numpy_mode in (("Python", PYTHON, False), ("mx.np", NP, True), ("mx.nd", ND, False)):
         rows = {name: row for name, row in group.items() if args.only in name}
         (npx.set_np if numpy_mode else npx.reset_np)()
-        measure(rows, 1, args.calls)  # warms up
+        measure(rows, 1, args.calls)  # warm up
         if rows:
             result.rows += report(title, measure(rows, args.rounds, args.calls))
     result.save(args.json)

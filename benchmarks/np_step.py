@@ -16,7 +16,7 @@ from neomx import autograd, gluon
 
 
 def training(array, hybrid):
-    """A function that makes a number of steps with arrays of one kind."""
+    """Return a function that runs a number of steps with arrays of one kind."""
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Dense(64, activation="relu", in_units=32), gluon.nn.Dense(10, in_units=64))
     net.initialize()

@@ -1,8 +1,8 @@
-"""What `make bench` times, written once for both engines: small ops, and forward+backward of the heavy ones."""
+"""The ops that `make bench` times, written once for both engines: small ops, and forward+backward of heavy ones."""
 
 import numpy as np
 
-SMALL_CALLS = 100  # calls of a small op in one step
+SMALL_CALLS = 100  # calls of a small op per step
 
 
 def array(mx, *shape):
@@ -23,7 +23,7 @@ def small(call, make=lambda mx: array(mx, 2, 2)):
 
 
 def small_np(call):
-    """The same for arrays of mx.np."""
+    """As `small`, for arrays of mx.np."""
     return small(lambda mx, x, y: call(mx.np, x, y), lambda mx: array(mx, 2, 2).as_np_ndarray())
 
 
@@ -41,7 +41,7 @@ def small_recorded(mx):
 
 
 def trained(make, *shapes, **attrs):
-    """A step that runs `make(mx, *arrays)` forward and backward."""
+    """Return a step that runs `make(mx, *arrays)` forward and backward."""
 
     def setup(mx):
         arrays = [array(mx, *s) if isinstance(s, tuple) else s(mx) for s in shapes]
@@ -144,7 +144,7 @@ HEAVY = {
 
 
 def update(name, states, **attrs):
-    """A step that calls an optimizer's op in place on a weight of 4M elements."""
+    """Return a step that calls an optimizer's op in place on a weight of 4M elements."""
 
     def setup(mx):
         weight, grad = array(mx, 2000, 2000), array(mx, 2000, 2000)

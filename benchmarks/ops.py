@@ -1,4 +1,4 @@
-"""`make bench`: neomx against real MXNet 1.9.1, one thread, in turns in one run; ratios below 1 are in our favour."""
+"""`make bench`: ops of neomx and MXNet 1.9.1, with one thread, in turns; below 1, neomx is faster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from race import Runner, race
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--oracle", required=True, help="the Python that has mxnet==1.9.1")
+    parser.add_argument("--oracle", required=True, help="path of a Python with mxnet==1.9.1")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5, help="how long one side runs in a round")
     parser.add_argument("--only", default="", help="only workloads whose name contains this")

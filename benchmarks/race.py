@@ -1,7 +1,7 @@
-"""Two interpreters run the same workload in turns, so that a noisy machine disturbs both alike.
+"""Two interpreters run the same workload in turns, so that noise on the machine affects both equally.
 
-A workload is a function `setup(mx)` that returns the step to time. The child below loads a module of workloads, with
-`mx` being neomx (also for plain torch) or real MXNet, and times steps when told to.
+A workload is a function `setup(mx)` that returns the step to time. The child process below loads a module of workloads,
+where `mx` is neomx (also for plain torch) or MXNet, and times steps on request.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Runner:
 
     def __init__(self, python: str, engine: str, workloads: str, threads: int = 1, package: str = str(HERE.parent)):
         limits = {"OMP_NUM_THREADS": f"{threads}", "MKL_NUM_THREADS": f"{threads}", "MXNET_CPU_WORKER_NTHREADS": "1"}
-        limits["OMP_WAIT_POLICY"] = "PASSIVE"  # threads that spin while others compute would measure the machine's load
+        limits["OMP_WAIT_POLICY"] = "PASSIVE"  # spinning threads would disturb the other process
         path = os.pathsep.join([str(HERE), package])
         self.child = subprocess.Popen(
             [python, "-c", CHILD, workloads, engine],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=package,  # where Python looks first
+            cwd=package,  # Python imports from here first
             env={**os.environ, **limits, "PYTHONPATH": path},
         )
         self._answer()
@@ -73,7 +73,7 @@ class Runner:
         return line
 
     def seconds(self, name: str, budget: float) -> float:
-        """Seconds per step, over steps that fill the budget."""
+        """Return the seconds per step, over as many steps as fit into the budget."""
         assert self.child.stdin
         self.child.stdin.write(json.dumps([name, budget]) + "\n")
         self.child.stdin.flush()

@@ -1,9 +1,9 @@
-"""How many pictures a second ImageRecordIter decodes, against MXNet's with as many threads.
+"""Measure the images per second of ImageRecordIter, compared with MXNet with the same number of threads.
 
     python benchmarks/records.py --oracle .venv-oracle/bin/python
 
-500 JPEGs of 256x256 to 400x300 pixels, made here, cut to 224x224 and normalized, as for ImageNet. A process for each
-engine and each number of threads runs epochs in turns with the other, so that a noisy machine disturbs both alike.
+The data is 500 generated JPEGs of 256x256 to 400x300 pixels, cropped to 224x224 and normalized, as for ImageNet. One
+process per engine and number of threads runs epochs in turns, so that noise on the machine affects both equally.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ for line in sys.stdin:
 
 
 def make_records(path: str, count: int) -> None:
-    """Pictures with the detail and the size of photographs."""
+    """Write images with the detail and the size of photographs."""
     import numpy as np
 
     from neomx.formats import picture
@@ -59,7 +59,7 @@ def make_records(path: str, count: int) -> None:
 
 
 class Reader:
-    """A process that runs an epoch when told to."""
+    """A process that runs an epoch on request."""
 
     def __init__(self, python: str, engine: str, path: str, threads: int):
         environment = {
@@ -84,14 +84,14 @@ class Reader:
         return line
 
     def epoch(self) -> float:
-        """Pictures a second over one epoch."""
+        """Return the images per second over one epoch."""
         assert self.child.stdin
         self.child.stdin.write("go\n")
         self.child.stdin.flush()
         return float(self._answer())
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         assert self.child.stdin
         self.child.stdin.close()
         self.child.wait(30)
@@ -116,9 +116,9 @@ def race(oracle: str, path: str, threads: int, rounds: int) -> record.Row:
 
 
 def main() -> int:
-    """Race with one and with two threads; 1 if MXNet is faster in any."""
+    """Compare with one and with two threads; return 1 if MXNet is faster in either."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--oracle", required=True, help="the Python that has real MXNet")
+    parser.add_argument("--oracle", required=True, help="path of a Python with mxnet==1.9.1")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pictures", type=int, default=500)
     record.add_option(parser)

@@ -1,4 +1,4 @@
-"""The models of train_workloads in plain torch, as one would write them by hand: channels_last, fused optimizer."""
+"""The models of train_workloads in plain, hand-written torch, with channels_last and a fused optimizer."""
 
 import numpy as np
 import torch

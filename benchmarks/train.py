@@ -1,6 +1,6 @@
-"""`make bench`: training steps of neomx against real MXNet 1.9.1 and against plain torch, one thread, in turns.
+"""`make bench`: training steps of neomx, MXNet 1.9.1 and plain torch, with one thread, in turns.
 
-Ratios below 1 are in our favour: our time by theirs.
+A ratio is our time divided by theirs: below 1, neomx is faster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from train_workloads import WORKLOADS
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--oracle", default="", help="the Python that has mxnet==1.9.1")
+    parser.add_argument("--oracle", default="", help="path of a Python with mxnet==1.9.1")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.0, help="how long one side runs in a round")
     parser.add_argument("--only", default="", help="only workloads whose name contains this")

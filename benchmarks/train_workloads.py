@@ -2,7 +2,7 @@
 
 import numpy as np
 
-BATCHES = 4  # a step takes the next of these
+BATCHES = 4  # each step uses the next of these
 
 
 def mlp(nn, *hidden):
@@ -29,7 +29,7 @@ def images(mx, batch, *shape):
 
 
 def classifier(make, batch, *shape):
-    """The training of an image classifier."""
+    """Train an image classifier."""
 
     def setup(mx, hybrid):
         gluon = mx.gluon
@@ -61,7 +61,7 @@ VOCABULARY, WIDTH, LENGTH, SENTENCES = 2000, 200, 35, 32
 
 
 def language_model(mx, hybrid):
-    """A 2-layer LSTM over sentences, its state carried from step to step."""
+    """Train a 2-layer LSTM over sentences, with its state carried from step to step."""
     gluon, nn, rnn = mx.gluon, mx.gluon.nn, mx.gluon.rnn
 
     class Model(gluon.HybridBlock):

@@ -1,9 +1,9 @@
-"""`make bench-versions BEFORE=DIR`: this checkout against another one, for instance that of the last release.
+"""`make bench-versions BEFORE=DIR`: compare this checkout with another one, for example that of the last release.
 
-Both run the same workloads in turns: single processes, two workers on this machine, and two machines joined by a slow
-link (network namespaces, so as root). All are started several times, each first in turn: two processes of one checkout
-may differ by 6 % for as long as they live. A ratio is the median of the rounds' ratios, this checkout's time by the
-other's, with the middle half of the rounds after it; below 1, this checkout is faster.
+Both run the same workloads in turns: single processes, two workers on this machine, and two machines connected by a
+slow link (network namespaces, which need root). Each workload is started several times, with alternating order: two
+processes of the same checkout may differ by 6 % for their whole lifetime. A ratio is the median over rounds of this
+checkout's time divided by the other's, followed by the middle half of the rounds. Below 1, this checkout is faster.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dist_team import Team
 from netns import TwoMachines, why_not
 from race import Runner
 
-STARTS = 4  # of each team
-Pair = tuple[float, float]  # seconds of a step: here, before
+STARTS = 4  # number of starts of each team
+Pair = tuple[float, float]  # seconds per step: here, before
 TEAMS = {
     "two workers: Trainer, all-reduce": ("dist_sync", "train", 0),
     "two workers: Trainer, servers": ("dist_sync", "train", 2),
@@ -44,7 +44,7 @@ LINKS = {
 
 
 def in_turns(here: Callable[[], float], before: Callable[[], float], rounds: int) -> list[Pair]:
-    """The times of both, round by round; who begins changes."""
+    """Return the times of both, round by round; the first one alternates."""
     pairs = []
     for i in range(rounds):
         first, second = (here, before) if i % 2 == 0 else (before, here)
@@ -54,7 +54,7 @@ def in_turns(here: Callable[[], float], before: Callable[[], float], rounds: int
 
 
 def single(before: str, chosen: Callable[[str], bool], rounds: int, seconds: float) -> Iterator[tuple[str, list[Pair]]]:
-    """Ops, training steps and epochs of a Module in one process with one thread."""
+    """Measure ops, training steps and epochs of a Module in one process with one thread."""
     workloads = (
         ("op_workloads", {**op_workloads.SMALL, **op_workloads.HEAVY, **op_workloads.UPDATES}),
         ("train_workloads", train_workloads.WORKLOADS),
@@ -75,7 +75,7 @@ def single(before: str, chosen: Callable[[str], bool], rounds: int, seconds: flo
 
 
 def teams(before: str, chosen: Callable[[str], bool], rounds: int, steps: int) -> Iterator[tuple[str, list[Pair]]]:
-    """Two workers on this machine, then on two."""
+    """Measure two workers on this machine, then on two machines."""
     for name in filter(chosen, TEAMS):
         store, program, servers = TEAMS[name]
         start = [partial(contestants.neomx, store, program, 2, servers, package) for package in ("", before)]
@@ -110,11 +110,11 @@ HERE = pathlib.Path(__file__).resolve().parent.parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--before", required=True, help="the folder of the other checkout")
+    parser.add_argument("--before", required=True, help="folder of the other checkout")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=10, help="the steps of a team in a round")
-    parser.add_argument("--seconds", type=float, default=0.5, help="how long one process runs in a round")
-    parser.add_argument("--only", default="", help="only workloads whose name contains this")
+    parser.add_argument("--steps", type=int, default=10, help="steps per team and round")
+    parser.add_argument("--seconds", type=float, default=0.5, help="seconds per process and round")
+    parser.add_argument("--only", default="", help="run only workloads whose name contains this")
     args = parser.parse_args()
     before = str(pathlib.Path(args.before).resolve())
     if not pathlib.Path(before, "neomx", "__init__.py").exists():

@@ -1,4 +1,4 @@
-"""Train a small convolutional network on handwritten digits: layers, batch normalisation and Adam by hand."""
+"""Train a small convolutional network on handwritten digits, with hand-written layers, batch normalization and Adam."""
 
 import argparse
 
@@ -8,7 +8,7 @@ from neomx.sample import digits
 
 
 class Network:
-    """Two convolutions that halve the picture, each with batch normalisation, and a dense layer."""
+    """Two convolutions that halve the image size, each with batch normalization, and a dense layer."""
 
     def __init__(self):
         self.parameters, self.averages = [], []
@@ -30,12 +30,12 @@ class Network:
         return nd.FullyConnected(x, w3, b3, num_hidden=10)
 
     def accuracy(self, x, y):
-        """The share of digits that the network recognises."""
+        """Return the fraction of digits that the network classifies correctly."""
         return (self(x).argmax(axis=1) == y).mean().asscalar()
 
 
 class Adam:
-    """Adam as its paper has it."""
+    """Adam as described in its paper."""
 
     def __init__(self, parameters, rate):
         self.rate, self.steps = rate, 0

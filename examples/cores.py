@@ -1,16 +1,16 @@
-"""How busy the cores of this machine are, to know whether a measurement of speed means anything."""
+"""Measure how busy the cores of this machine are, to judge whether a timing is meaningful."""
 
 import os
 import time
 
 
 def count():
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def busy(seconds=1.0):
-    """How many cores programs use, on average over so many seconds; the load average where Linux's /proc is missing."""
+    """Return the average number of busy cores over this many seconds; without /proc, the load average."""
     try:
         before, began = _idle(), time.perf_counter()
         time.sleep(seconds)
@@ -20,6 +20,6 @@ def busy(seconds=1.0):
 
 
 def _idle():
-    """The seconds that all cores together have been idle or waiting for a disk."""
+    """Return the total time that all cores have been idle or waiting for a disk, in seconds."""
     with open("/proc/stat") as file:
         return sum(map(int, file.readline().split()[4:6])) / os.sysconf("SC_CLK_TCK")

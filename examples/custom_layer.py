@@ -1,4 +1,4 @@
-"""A layer of one's own, with parameters: radial basis functions tell handwritten digits apart."""
+"""A user-defined layer with parameters: classify handwritten digits by radial basis functions."""
 
 import argparse
 
@@ -11,7 +11,7 @@ from neomx.gluon.data.vision import MNIST, transforms
 
 
 class RadialBasis(gluon.HybridBlock):
-    """How near the input is to each of `units` centres: exp(-distance² / width²). Centres and widths are learned."""
+    """How close the input is to each of `units` centers: exp(-distance² / width²). Centers and widths are trained."""
 
     def __init__(self, units, in_units, **kwargs):
         super().__init__(**kwargs)
@@ -20,7 +20,7 @@ class RadialBasis(gluon.HybridBlock):
             self.widths = self.params.get("widths", shape=(1, units), init=mx.init.Constant(5))
 
     def hybrid_forward(self, F, x, centres, widths):
-        """`F` is mx.nd, or mx.sym when the network is hybridized; the parameters come as arguments."""
+        """`F` is mx.nd, or mx.sym if the network is hybridized; parameters are passed as arguments."""
         squares = F.broadcast_add(F.sum(x**2, axis=1, keepdims=True), F.sum(centres**2, axis=1).expand_dims(0))
         distances = squares - 2 * F.dot(x, centres, transpose_b=True)
         return F.exp(-F.broadcast_div(distances, widths**2))
@@ -35,7 +35,7 @@ def accuracy(net, batches):
 
 def main(epochs=3, batch=50, rate=0.005, hybridize=True):
     mx.random.seed(7)
-    np.random.seed(7)  # the loader's order
+    np.random.seed(7)  # for the order of the loader
     to_tensor = transforms.ToTensor()
     train = gluon.data.DataLoader(MNIST(train=True, sample=True).transform_first(to_tensor), batch, shuffle=True)
     test = gluon.data.DataLoader(MNIST(train=False, sample=True).transform_first(to_tensor), 500)

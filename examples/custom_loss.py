@@ -1,7 +1,7 @@
-"""A loss of one's own: learn handwritten digits although two in five labels are wrong.
+"""A user-defined loss: train on handwritten digits of which 40 percent have wrong labels.
 
-Cross entropy learns the wrong labels too. (1 - p^q) / q of the label's probability p cares less about digits that are
-far off, and ends at a much better accuracy.
+Cross entropy also fits the wrong labels. The loss (1 - p^q) / q of the label's probability p puts less weight on
+samples that are far off, and reaches a much better accuracy.
 """
 
 import argparse
@@ -27,14 +27,14 @@ class GeneralisedCrossEntropy(gluon.loss.Loss):
 
 
 def spoiled(labels, part, seed=7):
-    """Labels of which this part is drawn anew, from all ten digits."""
+    """Return labels of which this fraction is replaced by random digits."""
     rng = np.random.RandomState(seed)
     return np.where(rng.uniform(size=labels.shape) < part, rng.randint(0, 10, labels.shape), labels)
 
 
 def train(loss_of, batches, epochs, rate):
     mx.random.seed(7)
-    np.random.seed(7)  # the loader's order
+    np.random.seed(7)  # for the order of the loader
     net = nn.HybridSequential()
     net.add(nn.Dense(256, activation="relu"), nn.Dense(10))
     net.initialize(mx.init.Xavier())

@@ -1,6 +1,6 @@
-"""Two ways to write an operation of one's own: `autograd.Function`, and `mx.operator.CustomOp`.
+"""Two ways to define an operation: `autograd.Function`, and `mx.operator.CustomOp`.
 
-A network with binary activations learns to tell handwritten digits apart, by a hinge loss that is a custom op.
+A network with binary activations learns to classify handwritten digits, with a hinge loss that is a custom op.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from neomx.sample import digits
 
 
 class Binarise(autograd.Function):
-    """The sign of x. Its gradient is taken for 1 near zero, where the sign's own is 0 everywhere."""
+    """The sign of x. Its gradient is approximated by 1 near zero; the true gradient is 0 everywhere."""
 
     def forward(self, x):
         self.save_for_backward(x)
@@ -23,14 +23,14 @@ class Binarise(autograd.Function):
 
 
 class Hinge(mx.operator.CustomOp):
-    """The squared hinge loss of each sample: every wrong class within `margin` of the right one costs."""
+    """The squared hinge loss of each sample: every wrong class within `margin` of the correct one adds to the loss."""
 
     def __init__(self, margin):
         super().__init__()
         self.margin = margin
 
     def excess(self, scores, labels):
-        """By how much each wrong class comes too close, and which class is right."""
+        """Return by how much each wrong class violates the margin, and the correct class."""
         right = nd.one_hot(labels, scores.shape[1])
         target = (scores * right).sum(axis=1, keepdims=True)
         return nd.relu(scores - target + self.margin) * (1 - right), right
@@ -48,7 +48,7 @@ class Hinge(mx.operator.CustomOp):
 
 @mx.operator.register("hinge")
 class HingeProp(mx.operator.CustomOpProp):
-    """What Hinge takes and gives. Parameters arrive as strings."""
+    """The interface of Hinge: its arguments and shapes. Parameters arrive as strings."""
 
     def __init__(self, margin="1.0"):
         super().__init__(need_top_grad=True)
@@ -66,7 +66,7 @@ class HingeProp(mx.operator.CustomOpProp):
 
 
 def network(x, parameters):
-    """One hidden layer whose activations are -1 or 1."""
+    """Return one hidden layer whose activations are -1 or 1."""
     w1, b1, w2, b2 = parameters
     h = Binarise()(nd.FullyConnected(x, w1, b1, num_hidden=w1.shape[0])) / w1.shape[0] ** 0.5
     return nd.FullyConnected(h, w2, b2, num_hidden=w2.shape[0])

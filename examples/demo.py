@@ -19,7 +19,7 @@ What to try next:
 
 
 def train(workers, epochs):
-    """Train on so many new worker processes; what worker 0 returns."""
+    """Train on this many new worker processes; return the result of worker 0."""
     print(f"\n{workers} worker(s), one thread each", flush=True)
     return mx.dist.launch(distributed_digits.main, n=workers, args=(epochs,))[0]
 

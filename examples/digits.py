@@ -1,4 +1,4 @@
-"""Train a small network on handwritten digits, as an MXNet program would, and print its accuracy."""
+"""Train a small network on handwritten digits, as in an MXNet program, and print its accuracy."""
 
 import argparse
 
@@ -16,7 +16,7 @@ def network(x, parameters):
 
 
 def accuracy(x, y, parameters):
-    """The share of digits that the network recognises."""
+    """Return the fraction of digits that the network classifies correctly."""
     return (network(x, parameters).argmax(axis=1) == y).mean().asscalar()
 
 
@@ -50,7 +50,7 @@ def main(epochs=10, batch=50, rate=0.1, save=None):
         )
     if save:
         nd.save(save, {f"p{i}": p for i, p in enumerate(parameters)})
-        print(f"weights saved to {save}: real MXNet reads them too")
+        print(f"weights saved to {save}: MXNet can read them, too")
     return accuracy(test_x, test_y, parameters)
 
 

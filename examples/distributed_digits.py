@@ -1,4 +1,4 @@
-"""Train a LeNet on handwritten digits, on as many workers as there are:
+"""Train a LeNet on handwritten digits, on any number of workers:
 
     neomx run -n 2 examples/distributed_digits.py
 
@@ -15,7 +15,7 @@ from neomx.sample import digits
 
 
 def lenet():
-    """LeNet with tanh and average pooling: where relu and maximum pooling have kinks, rounding may be amplified."""
+    """Return a LeNet with tanh and average pooling; kinks of relu and maximum pooling could amplify rounding errors."""
     net = nn.HybridSequential()
     net.add(nn.Conv2D(20, 5, activation="tanh"), nn.AvgPool2D(2, 2))
     net.add(nn.Conv2D(50, 5, activation="tanh"), nn.AvgPool2D(2, 2))
@@ -28,7 +28,7 @@ def images(pixels):
 
 
 def main(epochs=5, batch=200, rate=0.1, seed=7, kvstore="dist_sync", save=None):
-    """Train; the accuracy, the samples per second after the first epoch, and the weights."""
+    """Train; return the accuracy, the samples per second after the first epoch, and the weights."""
     mx.random.seed(seed)
     kv = mx.kv.create(kvstore)
     train_x, train_y, test_x, test_y = digits()
@@ -44,7 +44,7 @@ def main(epochs=5, batch=200, rate=0.1, seed=7, kvstore="dist_sync", save=None):
     mx.monitor.progress(epochs)
     for epoch in range(epochs):
         if epoch < 2:
-            began = time.perf_counter()  # of the second epoch, if there is one: the first includes preparations
+            began = time.perf_counter()  # of the second epoch, if there is one: the first includes setup
         for x, y in loader:
             with autograd.record():
                 loss = loss_of(net(x), y)
@@ -64,8 +64,8 @@ def main(epochs=5, batch=200, rate=0.1, seed=7, kvstore="dist_sync", save=None):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch", type=int, default=200, help="digits in a batch, over all workers")
-    parser.add_argument("--rate", type=float, default=0.1, help="the learning rate")
+    parser.add_argument("--batch", type=int, default=200, help="batch size, over all workers")
+    parser.add_argument("--rate", type=float, default=0.1, help="learning rate")
     parser.add_argument("--kvstore", default="dist_sync")
     parser.add_argument("--save", help="write the weights to this .params file")
     main(**vars(parser.parse_args()))

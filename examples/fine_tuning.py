@@ -1,4 +1,4 @@
-"""Fine-tuning: what a network learned about digits helps it to learn odd from even with fifty examples."""
+"""Fine-tuning: features learned from ten digits help to learn odd from even with fifty examples."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ from neomx.sample import digits
 
 
 class Net(gluon.HybridBlock):
-    """Features, which can be taken over, and a head of so many classes."""
+    """Features, which can be reused, and a head for this many classes."""
 
     def __init__(self, classes, **kwargs):
         super().__init__(**kwargs)
@@ -46,7 +46,7 @@ def accuracy(net, x, y):
 
 def main(epochs=3, tuning_epochs=20, examples=50):
     mx.random.seed(7)
-    np.random.seed(7)  # the loader's order
+    np.random.seed(7)  # for the order of the loader
     train_x, train_y, test_x, test_y = (nd.array(part) for part in digits())
     train_x, test_x = (x.expand_dims(1) / 255 for x in (train_x, test_x))
     few, test = (train_x[:examples], train_y[:examples] % 2), (test_x, test_y % 2)
@@ -61,8 +61,8 @@ def main(epochs=3, tuning_epochs=20, examples=50):
         tuned = Net(2)
         tuned.features.load_parameters(file)
     tuned.output.initialize(mx.init.Xavier())
-    tuned.features[:2].collect_params().setattr("grad_req", "null")  # the convolutions stay as they are
-    tuned.features[3].collect_params().setattr("lr_mult", 0.1)  # the last features move slowly
+    tuned.features[:2].collect_params().setattr("grad_req", "null")  # freeze the convolutions
+    tuned.features[3].collect_params().setattr("lr_mult", 0.1)  # train the last features slowly
     train(tuned, *few, tuning_epochs, rate=2e-2)
     same = (tuned.features[0].weight.data() == old.features[0].weight.data()).asnumpy().all()
 

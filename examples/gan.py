@@ -1,4 +1,4 @@
-"""Two networks against each other: one draws handwritten digits, the other tells them from real ones."""
+"""A generative adversarial network: one network draws handwritten digits, the other tells them from real ones."""
 
 import argparse
 
@@ -24,13 +24,13 @@ def make_critic():
 
 
 def shown(picture):
-    """A picture in characters."""
+    """Render an image in characters."""
     rows = picture.reshape((28, 28)).asnumpy()[::2]
     return "\n".join("".join(" .:+#"[int((ink + 1) * 2.4)] for ink in row) for row in rows)
 
 
 def recognised(pictures, images, labels, digit):
-    """The share of pictures that are nearer to the mean of this digit than to the means of the others."""
+    """Return the fraction of images that are closer to the mean of this digit than to the means of the others."""
     masks = [nd.array(labels == other) for other in range(10)]
     means = [nd.contrib.boolean_mask(images, mask).mean(axis=0) for mask in masks]
     distances = nd.stack(*[((pictures - mean) ** 2).sum(axis=1) for mean in means], axis=1)
@@ -39,7 +39,7 @@ def recognised(pictures, images, labels, digit):
 
 def main(epochs=30, batch=50, size=32, digit=3):
     mx.random.seed(7)
-    np.random.seed(7)  # the loader's order
+    np.random.seed(7)  # for the order of the loader
     images, labels, _, _ = digits()
     images = nd.array(images).reshape((-1, 784)) / 127.5 - 1
     real = nd.contrib.boolean_mask(images, nd.array(labels == digit))
@@ -58,7 +58,7 @@ def main(epochs=30, batch=50, size=32, digit=3):
             noise = nd.random.normal(shape=(batch, size))
             with autograd.record():
                 drawn = generator(noise)
-                # detach: what the critic learns from this picture is no concern of the generator's.
+                # detach: the critic's gradients must not reach the generator.
                 critic_loss = loss_of(critic(x), ones) + loss_of(critic(drawn.detach()), zeros)
             critic_loss.backward()
             judge.step(batch)

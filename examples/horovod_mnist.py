@@ -2,8 +2,8 @@
 
     neomx run -n 2 examples/horovod_mnist.py --epochs 3
 
-Nothing in it knows of neomx: the same program runs with MXNet and Horovod, but for `sample=True`, which takes the six
-thousand digits that come with neomx.
+The program does not depend on neomx: it also runs with MXNet and Horovod, except for `sample=True`, which selects the
+six thousand digits included in neomx.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def network():
 
 
 def digits(train, batch):
-    """This worker's part of the digits, in batches."""
+    """Return batches of this worker's part of the digits."""
     images, labels = gluon.data.vision.MNIST(train=train, sample=True)[:]
     data = gluon.data.ArrayDataset(images.transpose((0, 3, 1, 2)).astype("float32") / 255, labels)
     part = data.shard(hvd.size(), hvd.rank())
@@ -32,8 +32,8 @@ def digits(train, batch):
 
 
 def accuracy(net, batches, context):
-    """Over the samples of all workers."""
-    counts = nd.zeros(2, ctx=context)  # right, all
+    """Return the accuracy over the samples of all workers."""
+    counts = nd.zeros(2, ctx=context)  # correct, total
     for x, y in batches:
         guess = net(x.as_in_context(context)).argmax(axis=1)
         counts += nd.concat((guess == y.as_in_context(context).astype("float32")).sum(), nd.array([len(y)]), dim=0)
@@ -44,14 +44,14 @@ def accuracy(net, batches, context):
 def main(epochs=3, batch=32, rate=0.02, momentum=0.9, fp16_allreduce=False):
     hvd.init()
     context = mx.gpu(hvd.local_rank()) if mx.context.num_gpus() else mx.cpu(hvd.local_rank())
-    np.random.seed(7 + hvd.rank())  # the order of the samples
+    np.random.seed(7 + hvd.rank())  # for the order of the samples
     train, test = digits(True, batch), digits(False, 250)
 
     net = network()
     net.initialize(mx.init.Xavier(), ctx=context)
     net.hybridize()
     params = net.collect_params()
-    hvd.broadcast_parameters(params, root_rank=0)  # all begin alike, also what the first batch initialises
+    hvd.broadcast_parameters(params, root_rank=0)  # equal start, including deferred parameters
     optimizer = mx.optimizer.create("sgd", learning_rate=rate * hvd.size(), momentum=momentum)
     compression = hvd.Compression.fp16 if fp16_allreduce else hvd.Compression.none
     trainer = hvd.DistributedTrainer(params, optimizer, compression=compression)
@@ -78,7 +78,7 @@ def main(epochs=3, batch=32, rate=0.02, momentum=0.9, fp16_allreduce=False):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=32, help="samples of each worker in a step")
-    parser.add_argument("--rate", type=float, default=0.02, help="the learning rate of one worker")
-    parser.add_argument("--fp16-allreduce", action="store_true", help="send gradients in half their size")
+    parser.add_argument("--batch", type=int, default=32, help="samples per worker and step")
+    parser.add_argument("--rate", type=float, default=0.02, help="learning rate of one worker")
+    parser.add_argument("--fp16-allreduce", action="store_true", help="send gradients as float16")
     main(**vars(parser.parse_args()))

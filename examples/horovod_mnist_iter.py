@@ -1,9 +1,9 @@
-"""Train on digits with many workers, with Horovod's API and MXNet's iterators: each worker reads its own part.
+"""Train on digits with many workers, with Horovod's API and MXNet's iterators; each worker reads its own part.
 
     neomx run -n 2 examples/horovod_mnist_iter.py --epochs 3
 
-Nothing in it knows of neomx but `get_mnist(sample=True)`, which takes the six thousand digits that come with it; with
-`--data DIR` it reads MNIST's four files there.
+The program does not depend on neomx, except for `get_mnist(sample=True)`, which selects the six thousand digits
+included in it. With `--data DIR` it reads MNIST's four files from there.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from mxnet import autograd, gluon
 
 
 def write_digits(directory):
-    """The sample as the files that MNISTIter reads."""
+    """Write the sample as the files that MNISTIter reads."""
     for name, values in mx.test_utils.get_mnist(sample=True).items():
         pixels = (values * 255).round() if values.ndim == 4 else values
         shape = (len(values), 28, 28) if values.ndim == 4 else values.shape
@@ -28,7 +28,7 @@ def write_digits(directory):
 
 
 def batches(directory, files, size, train):
-    """This worker's part of the digits."""
+    """Return an iterator over this worker's part of the digits."""
     image, label = (os.path.join(directory, name) for name in files)
     return mx.io.MNISTIter(
         image=image,
@@ -50,7 +50,7 @@ def network():
 
 
 def evaluate(net, data, context):
-    """Accuracy over the samples of all workers."""
+    """Return the accuracy over the samples of all workers."""
     metric = mx.metric.Accuracy()
     data.reset()
     for batch in data:
@@ -67,7 +67,7 @@ def train(directory, names, epochs, size, rate):
     net.initialize(mx.init.Xavier(), ctx=context)
     net.hybridize()
     params = net.collect_params()
-    hvd.broadcast_parameters(params, root_rank=0)  # all begin alike, also what the first batch initialises
+    hvd.broadcast_parameters(params, root_rank=0)  # equal start, including deferred parameters
     optimizer = mx.optimizer.create("sgd", learning_rate=rate * hvd.size(), momentum=0.9)
     trainer = hvd.DistributedTrainer(params, optimizer)
     loss_of, metric = gluon.loss.SoftmaxCrossEntropyLoss(), mx.metric.Accuracy()
@@ -110,6 +110,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="a directory with MNIST's four files, not gzipped")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=32, help="samples of each worker in a step")
-    parser.add_argument("--rate", type=float, default=0.02, help="the learning rate of one worker")
+    parser.add_argument("--batch", type=int, default=32, help="samples per worker and step")
+    parser.add_argument("--rate", type=float, default=0.02, help="learning rate of one worker")
     main(**vars(parser.parse_args()))

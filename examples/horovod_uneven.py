@@ -1,10 +1,10 @@
-"""Workers with unequal amounts of data train together, through Horovod's API, and go on from a checkpoint.
+"""Workers with different amounts of data train together, through Horovod's API, and resume from a checkpoint.
 
     neomx run -n 2 examples/horovod_uneven.py --epochs 2 --checkpoint /tmp/uneven
 
-Each worker takes all of its own batches, then joins: the others go on without it, every sample counts the same, and at
-the end of an epoch all have the same weights. The learning rate warms up over the first epoch. Worker 0 writes a
-checkpoint after every epoch; started again, all go on after the last one.
+Each worker processes all of its batches, then joins, and the others continue without it. Every sample has the same
+weight, and at the end of an epoch all workers have the same weights. The learning rate warms up over the first epoch.
+Worker 0 writes a checkpoint after every epoch; a restarted program resumes after the last one.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from mxnet import autograd, gluon, nd
 
 
 def digits(train):
-    """Pictures as rows, and labels; of the training set worker r of n gets (r + 1) parts of 1 + 2 + ... + n."""
+    """Return images as rows, and labels; of the training set, worker r of n gets (r + 1) parts of 1 + 2 + ... + n."""
     images, labels = gluon.data.vision.MNIST(train=train, sample=True)[:]
     rows = images.astype("float32").reshape((len(labels), -1)) / 255
     if not train:
@@ -28,7 +28,7 @@ def digits(train):
 
 
 def resume(checkpoint, net):
-    """The first epoch to train, as worker 0 finds it; all workers get its weights."""
+    """Load the checkpoint on worker 0, broadcast its weights to all workers, and return the first epoch to train."""
     first = 0
     if hvd.rank() == 0 and checkpoint and os.path.exists(checkpoint + ".params"):
         net.load_parameters(checkpoint + ".params")
@@ -47,7 +47,7 @@ def keep(checkpoint, net, epochs_done):
 def main(epochs=2, batch=50, rate=4e-3, checkpoint=""):
     hvd.init()
     mx.random.seed(hvd.rank())
-    np.random.seed(hvd.rank())  # the order of the samples
+    np.random.seed(hvd.rank())  # for the order of the samples
     pictures, labels = digits(train=True)
     data = gluon.data.DataLoader(gluon.data.ArrayDataset(pictures, labels), batch, shuffle=True)
     seen, seen_labels = (each[hvd.rank() :: hvd.size()] for each in digits(train=False))
@@ -67,7 +67,7 @@ def main(epochs=2, batch=50, rate=4e-3, checkpoint=""):
                 loss = loss_of(net(x), y)
             loss.backward()
             trainer.step(len(y))
-        last = hvd.join()  # until the last one has no more data
+        last = hvd.join()  # until the last worker is out of data
         metric = mx.metric.Accuracy()
         metric.update(seen_labels, net(seen))
         reached = hvd.allreduce(nd.array([metric.get()[1]]), name="accuracy").asscalar()
@@ -84,7 +84,9 @@ def main(epochs=2, batch=50, rate=4e-3, checkpoint=""):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=50, help="samples of each worker in a step")
+    parser.add_argument("--batch", type=int, default=50, help="samples per worker and step")
     parser.add_argument("--rate", type=float, default=4e-3)
-    parser.add_argument("--checkpoint", default="", help="where to keep the weights: this path and .params, .epoch")
+    parser.add_argument(
+        "--checkpoint", default="", help="path prefix of the checkpoint: writes PATH.params and PATH.epoch"
+    )
     main(**vars(parser.parse_args()))

@@ -1,4 +1,4 @@
-"""One program under any layout: a small GPT-2 learns to count, with the losses of one process.
+"""One program for any layout: a small GPT-2 learns to count, with the same losses as in one process.
 
 python examples/layouts.py
 neomx run --layout data=2 examples/layouts.py
@@ -22,7 +22,7 @@ def main(steps=20, batch=16, length=12, shard=None):
     net.initialize()
     trainer = gluon.Trainer(net.collect_params(), "adamw", {"learning_rate": 1e-2})
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
-    # The auto plan divides the transformer's layers where tensor > 1; the pipeline is cut between its blocks.
+    # The auto plan splits the transformer's layers if tensor > 1; the pipeline is cut between its blocks.
     step = mx.parallel.train_step(net, loss_of, trainer, layout, microbatches=4, shard=shard, clip=1.0)
 
     rng = np.random.default_rng(1)

@@ -22,7 +22,7 @@ The frumious Bandersnatch!"
 
 
 class Model(gluon.Block):
-    """Letters to scores of the next letter. The state goes in and comes out, so that a text can be cut in pieces."""
+    """Predicts scores for the next letter. It takes and returns its state, so that a text can be split into pieces."""
 
     def __init__(self, letters, size=128, **kwargs):
         super().__init__(**kwargs)
@@ -37,7 +37,7 @@ class Model(gluon.Block):
 
 
 def recite(model, start, length, letters):
-    """`start`, and the letters that the model takes for the most probable after it."""
+    """Return `start` followed by the most probable letters."""
     text, state = start, model.lstm.begin_state(batch_size=1)
     x = nd.array([[letters.index(letter)] for letter in start])
     while len(text) < length:
@@ -61,7 +61,7 @@ def main(epochs=40, steps=32, rate=0.01):
         for at in range(0, len(POEM) - 1, steps):
             x, y = text[at : at + steps], text[at + 1 : at + steps + 1]
             x = x[: len(y)]
-            state = [part.detach() for part in state]  # gradients go back `steps` letters, and no further
+            state = [part.detach() for part in state]  # truncate backpropagation to `steps` letters
             with autograd.record():
                 scores, state = model(x, state)
                 loss = loss_of(scores.reshape((-1, len(letters))), y.reshape(-1))

@@ -1,6 +1,6 @@
 """Train LeNet or a perceptron on MNIST and print the test accuracy of every epoch.
 
-`--data DIR` holds MNIST's four files, gzipped or not; without it the six thousand digits that come with neomx serve.
+`--data DIR` contains MNIST's four files, gzipped or not; by default the six thousand digits included in neomx are used.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def mlp():
 
 
 def digits(data, train):
-    """A dataset of (image (1, 28, 28) between 0 and 1, label), all in memory."""
+    """Return a dataset of (image (1, 28, 28) between 0 and 1, label), all in memory."""
     source = gluon.data.vision.MNIST(data, train) if data else gluon.data.vision.MNIST(train=train, sample=True)
     images, labels = source[:]
     return gluon.data.ArrayDataset(images.transpose((0, 3, 1, 2)).astype("float32") / 255, labels)
@@ -43,7 +43,7 @@ def accuracy(net, batches):
 
 def main(data=None, model="lenet", epochs=5, batch=64, rate=2e-3, seed=7, hybridize=False):
     mx.random.seed(seed)
-    np.random.seed(seed)  # the loader's order
+    np.random.seed(seed)  # for the order of the loader
     train = gluon.data.DataLoader(digits(data, train=True), batch, shuffle=True, last_batch="discard")
     test = gluon.data.DataLoader(digits(data, train=False), 500)
 
@@ -70,7 +70,7 @@ def main(data=None, model="lenet", epochs=5, batch=64, rate=2e-3, seed=7, hybrid
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", help="the directory with MNIST's files")
+    parser.add_argument("--data", help="directory with MNIST's files")
     parser.add_argument("--model", choices=["lenet", "mlp"], default="lenet")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=7)

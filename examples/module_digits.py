@@ -1,4 +1,4 @@
-"""Train a symbol through Module, as programs before Gluon did: checkpoints, resuming, several workers.
+"""Train a symbol with Module, as in programs before Gluon: checkpoints, resuming, several workers.
 
 python examples/module_digits.py --epochs 4
 neomx run -n 2 examples/module_digits.py --kvstore dist_sync
@@ -13,7 +13,7 @@ import neomx as mx
 
 
 def lenet():
-    """Two convolutions and two layers, ending in a loss."""
+    """Return a network of two convolutions and two dense layers, with a loss."""
     net = mx.sym.Variable("data")
     for number, filters in enumerate((8, 16), 1):
         net = mx.sym.Convolution(net, kernel=(5, 5), num_filter=filters, name=f"conv{number}")
@@ -24,7 +24,7 @@ def lenet():
 
 
 def digits(train, batch, part=slice(None)):
-    """Batches of the digits that come with neomx, or of a part of them."""
+    """Return batches of the digits included in neomx, or of a part of them."""
     images, labels = mx.gluon.data.vision.MNIST(train=train, sample=True)[:]
     pixels = images.asnumpy().transpose(0, 3, 1, 2).astype("float32") / 255
     return mx.io.NDArrayIter(pixels[part], labels[part], batch, shuffle=train)
@@ -34,12 +34,12 @@ def main(epochs=4, batch=50, kvstore="local", prefix=None, load_epoch=None):
     mx.random.seed(7)
     np.random.seed(7)
     store = mx.kv.create(kvstore)
-    train = digits(True, batch, slice(store.rank, None, store.num_workers))  # every worker has other digits
+    train = digits(True, batch, slice(store.rank, None, store.num_workers))  # every worker has different digits
     test = digits(False, batch)
 
     if load_epoch is None:
         module, arguments, states = mx.mod.Module(lenet()), None, None
-    else:  # go on where a checkpoint ends
+    else:  # resume from a checkpoint
         symbol, arguments, states = mx.model.load_checkpoint(prefix, load_epoch)
         module = mx.mod.Module(symbol)
     module.fit(
@@ -65,6 +65,6 @@ if __name__ == "__main__":
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch", type=int, default=50)
     parser.add_argument("--kvstore", default="local")
-    parser.add_argument("--prefix", help="write checkpoints, and resume from them")
-    parser.add_argument("--load-epoch", type=int, help="go on from this epoch's checkpoint")
+    parser.add_argument("--prefix", help="prefix of checkpoints to write and resume from")
+    parser.add_argument("--load-epoch", type=int, help="resume from the checkpoint of this epoch")
     print(f"accuracy {main(**vars(parser.parse_args())):.4f}")

@@ -1,4 +1,4 @@
-"""One network, two tasks: which digit is it, and how much ink has it? One trunk, two heads, two weighted losses."""
+"""Multi-task learning: predict the digit and the amount of ink, with a shared trunk, two heads and two losses."""
 
 import argparse
 
@@ -11,7 +11,7 @@ from neomx.sample import digits
 
 
 class TwoHeads(gluon.HybridBlock):
-    """Scores of the digits, and an estimate of the ink, from features that both share."""
+    """Scores of the digits, and an estimate of the ink, from shared features."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -27,7 +27,7 @@ class TwoHeads(gluon.HybridBlock):
 
 
 def dataset(images, labels):
-    """(image, digit, ink), the ink measured in standard deviations from its mean."""
+    """Return a dataset of (image, digit, ink), with the ink standardized."""
     x = nd.array(images).reshape((-1, 784)) / 255
     ink = x.mean(axis=1)
     return gluon.data.ArrayDataset(x, nd.array(labels), (ink - 0.13) / 0.043)
@@ -35,7 +35,7 @@ def dataset(images, labels):
 
 def main(epochs=5, batch=50, rate=2e-3, ink_weight=0.5):
     mx.random.seed(7)
-    np.random.seed(7)  # the loader's order
+    np.random.seed(7)  # for the order of the loader
     train_x, train_y, test_x, test_y = digits()
     train = gluon.data.DataLoader(dataset(train_x, train_y), batch, shuffle=True)
     x, digit, ink = (nd.array(part) for part in dataset(test_x, test_y)[:])

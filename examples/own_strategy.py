@@ -1,8 +1,9 @@
-"""A strategy of one's own: exchange gradients every second step, and add them up in between.
+"""A user-defined strategy: exchange gradients every second step, and accumulate them in between.
 
     neomx run -n 2 examples/own_strategy.py
 
-Half the messages, and the same weights as with batches twice as large. All workers must have equally many batches.
+It sends half as many messages, and computes the same weights as with batches twice as large. All workers must have
+the same number of batches.
 """
 
 import torch
@@ -12,7 +13,7 @@ from neomx import autograd, gluon, nd
 
 
 class EveryOther(mx.step.AllReduce):
-    """Exchange gradients every second step, add them up in between."""
+    """Exchange gradients every second step, and accumulate them in between."""
 
     def __init__(self):
         super().__init__()
@@ -34,7 +35,7 @@ class EveryOther(mx.step.AllReduce):
         self.follow()
         if self.exchanges():
             for i in self.trained.fresh():
-                self.add_kept(i)  # of those that were not announced by `ready`
+                self.add_kept(i)  # parameters for which `ready` was not called
             super().step(divisor, ignore_stale)
         else:
             self.kept = {i: self.trained.gradient(i).clone() for i in self.trained.fresh()}

@@ -1,4 +1,4 @@
-"""One network on several devices: each takes a part of every batch, one Trainer adds up the gradients.
+"""One network on several devices: each processes a part of every batch, and one Trainer sums the gradients.
 
 Here the devices are cpu(0) and cpu(1); with GPUs pass `[mx.gpu(0), mx.gpu(1)]`.
 """
@@ -24,7 +24,7 @@ def accuracy(net, batches, contexts):
 
 def main(epochs=2, batch=100, rate=0.1, contexts=None):
     mx.random.seed(7)
-    np.random.seed(7)  # the loader's order
+    np.random.seed(7)  # for the order of the loader
     contexts, to_tensor = contexts or [mx.cpu(0), mx.cpu(1)], transforms.ToTensor()
     train = gluon.data.DataLoader(MNIST(train=True, sample=True).transform_first(to_tensor), batch, shuffle=True)
     test = gluon.data.DataLoader(MNIST(train=False, sample=True).transform_first(to_tensor), 500)

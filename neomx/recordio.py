@@ -1,6 +1,6 @@
-"""RecordIO: files of records one after the other, with an index beside them, as MXNet and its tools write them.
+"""RecordIO: files of consecutive records with an optional index file, as written by MXNet and its tools.
 
-`formats/records.py` says how a record stands in a file.
+`formats/records.py` describes the encoding of a record.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Reader = TypeVar("Reader", bound="MXRecordIO")
 
 
 class MXRecordIO:
-    """A RecordIO file, opened to read ('r') or to write ('w'); `with` closes it.
+    """A RecordIO file, opened for reading ('r') or writing ('w'); a context manager that closes the file.
 
-    A file that was cut short is read up to its last whole record, with a warning; other damage is an error. A copy in
-    another process (by fork or pickle) reads from a file of its own, from the start; writing is for the process that
-    opened the file.
+    A truncated file is read up to its last complete record, with a warning; other damage raises an error. A copy in
+    another process (by fork or pickle) opens the file again and reads from the start. Only the process that opened a
+    file may write to it.
 
-    A file is written beside and gets its name when the writer is closed: until then readers find the file that was
-    there before. A writer that is not closed does so when it is deleted; after an error within `with`, and by `reset`,
-    what was written is dropped.
+    A writer writes to a temporary file that gets its name when the writer is closed. Until then readers see the
+    previous file. A writer that was not closed is closed when it is deleted. An exception within `with`, or `reset`,
+    discards what was written.
     """
 
     def __init__(self, uri: str | os.PathLike[str], flag: str):
@@ -37,12 +37,12 @@ class MXRecordIO:
         self.open()
 
     def open(self) -> None:
-        """Open the file, anew if it was closed."""
+        """Open the file; reopen it if it was closed."""
         if self.flag not in ("r", "w"):
             raise ValueError(f"Invalid flag {self.flag!r}: expected 'r' or 'w'")
         self.writable = self.flag == "w"
         if self.writable:
-            # Unbuffered: a forked copy must hold nothing that it could write a second time.
+            # Unbuffered: a forked copy must not hold data that it could write a second time.
             self._written = Replacement(self.uri, buffering=0)
         else:
             self._records, self._position, self._count = records.RecordFile(self.uri), 0, 0
@@ -50,7 +50,7 @@ class MXRecordIO:
         self.is_open = True
 
     def close(self) -> None:
-        """Close the file; a second time does nothing. What was written gets its name."""
+        """Close the file and give a written file its name. Closing it again is a no-op."""
         was_open, self.is_open, self.pid = self.is_open, False, None
         if was_open:
             if self.writable:
@@ -62,13 +62,13 @@ class MXRecordIO:
         self._written.commit()
 
     def _discard(self) -> None:
-        """Close a writer, and drop what it has written."""
+        """Close a writer and discard what it has written."""
         was_open, self.is_open, self.pid = self.is_open, False, None
         if was_open:
             self._written.discard()
 
     def reset(self) -> None:
-        """Start again: a reader at the first record, a writer with an empty file."""
+        """Restart: a reader at the first record, a writer with an empty file."""
         if self.writable:
             self._discard()
         else:
@@ -76,7 +76,7 @@ class MXRecordIO:
         self.open()
 
     def tell(self) -> int:
-        """Where the file stands: where the next record goes, or comes from."""
+        """Return the position of the next record to write or read."""
         self._check_process()
         return self._written.file.tell() if self.writable else self._position
 
@@ -85,11 +85,11 @@ class MXRecordIO:
         assert self.writable, f"{self.uri} is open for reading. Open it with flag 'w' to write"
         self._check_process()
         if not isinstance(buf, (bytes, bytearray, memoryview)):
-            raise TypeError(f"a record is bytes, received {type(buf).__name__}")
+            raise TypeError(f"a record must be bytes, received {type(buf).__name__}")
         self._written.write(records.encode(bytes(buf)))
 
     def read(self) -> bytes | None:
-        """The next record; None at the end of the file, or where it was cut short."""
+        """Return the next record; None at the end of the file or where it is truncated."""
         assert not self.writable, f"{self.uri} is open for writing. Open it with flag 'r' to read"
         self._check_process()
         if self._position >= self._records.size:
@@ -98,7 +98,7 @@ class MXRecordIO:
             record, self._position = self._records.read_on(self._position)
         except records.CutShort as error:
             warnings.warn(
-                f"{error}; reading ends there, after {self._count} whole records", RuntimeWarning, stacklevel=2
+                f"{error}; reading stops there, after {self._count} complete records", RuntimeWarning, stacklevel=2
             )
             self._position = self._records.size
             return None
@@ -111,8 +111,8 @@ class MXRecordIO:
         if not self.is_open:
             raise MXNetError(f"{self.uri} is closed. Call open() or reset()")
         if self.writable:
-            raise MXNetError(f"{self.uri} was opened by another process; only that one may write to it")
-        self.reset()  # the position is that of the process we were forked from
+            raise MXNetError(f"{self.uri} was opened by another process; only that process may write to it")
+        self.reset()  # the position belongs to the parent process
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in vars(self).items() if name not in ("_written", "_records", "_index")}
@@ -122,7 +122,7 @@ class MXRecordIO:
         vars(self).update(state, is_open=False)
         if state["is_open"]:
             if self.writable:
-                raise MXNetError(f"{self.uri} is open for writing in another process; its copy cannot write too")
+                raise MXNetError(f"{self.uri} is open for writing in another process; a copy cannot write to it")
             self.open()
 
     def __enter__(self: Reader) -> Reader:
@@ -140,9 +140,9 @@ class MXRecordIO:
 
 
 class MXIndexedRecordIO(MXRecordIO):
-    """A RecordIO file with an index: lines of a key, a tab and the position of its record.
+    """A RecordIO file with an index: lines of a key, a tab and the position of the record.
 
-    `keys` lists the keys in the file's order, `idx` has their positions.
+    `keys` lists the keys in file order, `idx` maps them to positions.
     """
 
     def __init__(self, idx_path: str | os.PathLike[str], uri: str | os.PathLike[str], flag: str, key_type: type = int):
@@ -152,7 +152,7 @@ class MXIndexedRecordIO(MXRecordIO):
         super().__init__(uri, flag)
 
     def open(self) -> None:
-        """Open the file and its index, anew if they were closed."""
+        """Open the file and its index; reopen them if they were closed."""
         super().open()
         self.idx, self.keys = {}, []
         if self.writable:
@@ -163,7 +163,7 @@ class MXIndexedRecordIO(MXRecordIO):
                 raise
             return
         try:
-            # Bytes that are no text are for `_add` to refuse, with the line they are in.
+            # `_add` rejects bytes that are not text, and reports their line.
             with open(self.idx_path, encoding="utf-8", errors="backslashreplace") as index:
                 for number, line in enumerate(index, 1):
                     self._add(number, line)
@@ -171,7 +171,7 @@ class MXIndexedRecordIO(MXRecordIO):
             self.close()
             raise MXNetError(
                 f"cannot open the index {self.idx_path} of {self.uri}: {error.strerror}"
-                f"{records.unfinished(self.idx_path)}. It is written together with the file; without one "
+                f"{records.unfinished(self.idx_path)}. The index is written together with the file; without it, "
                 "MXRecordIO reads the records in the file's order"
             ) from error
 
@@ -184,7 +184,7 @@ class MXIndexedRecordIO(MXRecordIO):
         except (ValueError, TypeError, OverflowError):
             raise MXNetError(
                 f"{self.idx_path}, line {number}: expected a key of type {self.key_type.__name__}, a tab and a "
-                f"position, found {line!r:.80}"
+                f"position, received {line!r:.80}"
             ) from None
         self.keys.append(self.key_type(key))
 
@@ -202,15 +202,15 @@ class MXIndexedRecordIO(MXRecordIO):
         super()._discard()
 
     def seek(self, idx: Any) -> None:
-        """Have `read` continue with the record of key `idx`."""
+        """Set the position so that `read` returns the record with key `idx`."""
         assert not self.writable, f"{self.uri} is open for writing. Open it with flag 'r' to read"
         self._check_process()
         if idx not in self.idx:
-            raise KeyError(f"{self.idx_path} has no record {idx!r}, but {len(self.idx)} others")
+            raise KeyError(f"{self.idx_path} has no record {idx!r} among its {len(self.idx)} records")
         self._position = self.idx[idx]
 
     def read_idx(self, idx: Any) -> bytes:
-        """The record of key `idx`."""
+        """Return the record with key `idx`."""
         self.seek(idx)
         try:
             record, self._position = self._records.read_on(self._position)
@@ -219,7 +219,7 @@ class MXIndexedRecordIO(MXRecordIO):
         return record
 
     def write_idx(self, idx: Any, buf: bytes) -> None:
-        """Append a record under the key `idx`."""
+        """Append a record with key `idx`."""
         key = self.key_type(idx)
         position = self.tell()
         self.write(buf)
@@ -228,11 +228,11 @@ class MXIndexedRecordIO(MXRecordIO):
         self.keys.append(key)
 
 
-# ---- records of images: a header before the bytes ----
+# ---- image records: a header before the bytes ----
 
 
 class IRHeader(NamedTuple):
-    """Before a record's bytes: how many labels there are (0 for one), the label or labels, two numbers of one's own."""
+    """The header of a record: the number of labels (0 for a scalar label), the label or labels, and two user ids."""
 
     flag: int
     label: Any
@@ -240,17 +240,17 @@ class IRHeader(NamedTuple):
     id2: int
 
     def __repr__(self) -> str:
-        """As MXNet prints it."""
+        """Return the text that MXNet prints."""
         return f"HEADER(flag={self.flag!r}, label={self.label!r}, id={self.id!r}, id2={self.id2!r})"
 
 
-_IR_FORMAT = "IfQQ"  # MXNet's private names of the header, which programs that write records use
+_IR_FORMAT = "IfQQ"  # MXNet's private name for the header format, which some programs use
 _IR_SIZE = struct.calcsize(_IR_FORMAT)
 _HEADER = struct.Struct("<" + _IR_FORMAT)
 
 
 def pack(header: IRHeader, s: bytes) -> bytes:
-    """A record of a header and bytes. The label is a number, or an array of float32."""
+    """Return a record with this header and bytes. The label is a number, or a float32 array."""
     header = IRHeader(*header)
     if isinstance(header.label, (int, float, np.number)):
         return _HEADER.pack(0, header.label, header.id, header.id2) + s
@@ -259,29 +259,29 @@ def pack(header: IRHeader, s: bytes) -> bytes:
 
 
 def unpack(s: bytes) -> tuple[IRHeader, bytes]:
-    """The header and the bytes of a record that `pack` made."""
+    """Return the header and the bytes of a record that `pack` made."""
     if len(s) < _HEADER.size:
-        raise MXNetError(f"a record with a header has at least {_HEADER.size} bytes, received {len(s)}")
+        raise MXNetError(f"a record with a header must have at least {_HEADER.size} bytes, received {len(s)}")
     header = IRHeader(*_HEADER.unpack_from(s))
     rest = s[_HEADER.size :]
     if header.flag == 0:
         return header, rest
     if len(rest) < 4 * header.flag:
-        raise MXNetError(f"the record's header promises {header.flag} labels, there are {len(rest) // 4}")
+        raise MXNetError(f"the record's header declares {header.flag} labels, but there are {len(rest) // 4}")
     label = np.frombuffer(rest, np.float32, header.flag)
     return header._replace(label=label), rest[4 * header.flag :]
 
 
 def pack_img(header: IRHeader, img: Any, quality: int = 95, img_fmt: str = ".jpg") -> bytes:
-    """A record of a header and an image (height, width[, 3 in the order BGR]), encoded as JPEG or PNG.
+    """Encode an image (height, width[, 3 in BGR order]) as JPEG or PNG and return a record with this header.
 
-    `quality` is JPEG's 1 to 100, or PNG's compression 0 to 9.
+    `quality` is JPEG's quality, 1 to 100, or PNG's compression, 0 to 9.
     """
     return pack(header, picture.encode(np.asarray(img), quality, img_fmt, bgr=True))
 
 
 def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, np.ndarray]:
-    """The header and the image, colours in the order BGR, of a record; `iscolor` 1 colour, 0 grey, -1 as it is."""
+    """Return the header and the image, in BGR order; `iscolor` is 1 for color, 0 for gray, -1 as stored."""
     header, encoded = unpack(s)
     img = picture.decode(encoded, iscolor, bgr=True)
     return header, img[:, :, 0] if img.shape[2] == 1 else img

@@ -1,8 +1,8 @@
 """Scan files for keys, tokens and passwords with detect-secrets; the exit status is 1 if it finds one.
 
-detect-secrets calls every detector for every line, most of which find nothing. No pattern of its detectors needs to see
-where a line begins or ends: a detector that finds nothing in the whole text of a file finds nothing in its lines. So
-each text is searched as a whole, and only the files in which something is found are scanned line by line.
+detect-secrets calls every detector for every line, and most find nothing. No pattern of its detectors depends on where
+a line begins or ends: a detector that finds nothing in the whole text of a file finds nothing in its lines. So each
+text is searched as a whole first, and only files with a match are scanned line by line.
 """
 
 import functools
@@ -16,28 +16,28 @@ from detect_secrets.plugins.high_entropy_strings import HighEntropyStringsPlugin
 from detect_secrets.pre_commit_hook import main as scan
 from detect_secrets.settings import default_settings, get_settings
 
-# In files of other kinds, such as TOML, detectors look for values without quotes as well: these are always scanned.
+# In files of other types, such as TOML, detectors also look for unquoted values: these are always scanned.
 SEARCHED = {".py", ".json", ".md"}
-CHECKSUM = "^[0-9a-f]{40}$"  # SHA-1, which is no secret
+CHECKSUM = "^[0-9a-f]{40}$"  # SHA-1, not a secret
 
 
 def finds(detector: BasePlugin, text: str) -> bool:
-    """Whether a detector finds anything in a text."""
+    """Return whether a detector finds anything in a text."""
     found = detector.analyze_string(text)
-    if isinstance(detector, HighEntropyStringsPlugin):  # any quoted string, whose entropy decides
+    if isinstance(detector, HighEntropyStringsPlugin):  # matches any quoted string of high entropy
         return any(detector.calculate_shannon_entropy(each) > detector.entropy_limit for each in found)
     return next(iter(found), None) is not None
 
 
 @functools.cache
 def detectors() -> list[BasePlugin]:
-    """All of detect-secrets, with their default settings."""
+    """Return all detectors of detect-secrets, with their default settings."""
     with default_settings():
         return [initialize.from_plugin_classname(name) for name in get_settings().plugins]
 
 
 def is_suspect(name: str) -> bool:
-    """Whether a file must be scanned line by line."""
+    """Return whether a file must be scanned line by line."""
     path = pathlib.Path(name)
     if path.suffix not in SEARCHED:
         return True
@@ -46,7 +46,7 @@ def is_suspect(name: str) -> bool:
 
 
 def main(names: list[str]) -> int:
-    """Scan the files of these names."""
+    """Scan the files with these names; return the exit status."""
     with multiprocessing.Pool() as pool:
         suspects = [name for name, yes in zip(names, pool.map(is_suspect, names, chunksize=8), strict=True) if yes]
     return scan(["--no-verify", "--exclude-secrets", CHECKSUM, *suspects])

@@ -1,8 +1,8 @@
-"""Make the digits that neomx ships (neomx/sample/*.gz) from the whole of MNIST.
+"""Create the digits that neomx includes (neomx/sample/*.gz) from the full MNIST dataset.
 
     python scripts/make_digits_sample.py FOLDER_WITH_THE_FOUR_IDX_GZ_FILES
 
-Takes the first 500 images of each digit from the training set and the first 100 from the test set, in their order.
+Takes the first 500 images of each digit from the training set and the first 100 from the test set, in file order.
 """
 
 import gzip

@@ -1,10 +1,10 @@
-"""Which ops can be written as ONNX: each op of the parity cases as a node of a model, run by onnxruntime.
+"""Find the ops that can be exported to ONNX: run each op of the parity cases as a node of a model by onnxruntime.
 
     python scripts/measure_onnx.py FILE [family ...]
 
-appends a line of JSON for each op to FILE: {"op": name, "ok": whether one of its cases gave neomx's own numbers,
-"why": the first line of the last problem}. `neomx/onnx/support.py` lists those that did. Random ops have no numbers to
-compare, optimizers' steps are no part of a model: they are left out.
+appends a line of JSON for each op to FILE: {"op": name, "ok": whether one of its cases matched neomx's own results,
+"why": the first line of the last problem}. `neomx/onnx/support.py` lists the ops that matched. Random ops, whose
+results cannot be compared, and optimizer updates, which are not part of a model, are skipped.
 """
 
 import importlib
@@ -31,7 +31,7 @@ LEFT_OUT = ("random", "sample", "uniform", "normal", "shuffle", "multinomial", "
 
 
 def attempt(cases, path):
-    """Raise unless onnxruntime computes what neomx does, for a model whose outputs are those of all cases."""
+    """Raise unless onnxruntime computes the same as neomx, for a model whose outputs are those of all cases."""
     arrays, symbols = {}, []
     for number, case in enumerate(cases):
         fed = {f"v{number}_{i}": mx.nd.array(v, dtype=v.dtype) for i, v in enumerate(case.arrays())}
@@ -56,16 +56,16 @@ def attempt(cases, path):
 
 
 def problem(cases, path):
-    """Why it does not go; nothing if it does."""
+    """Return why the export fails; empty on success."""
     try:
         attempt(cases, path)
         return ""
-    except Exception as error:  # whatever it is, the op is not to be promised
+    except Exception as error:  # on any error, the op does not count as supported
         return f"{type(error).__name__}: {error}".strip().splitlines()[0][:200]
 
 
 def measured(by_op, path):
-    """{op: problem}: several ops in one model, and by themselves those whose node the problem names."""
+    """Return {op: problem}; tests several ops in one model, and separately those whose node a problem names."""
     ops, result = list(by_op), {}
     while ops:
         why = problem([by_op[name][0] for name in ops], path)

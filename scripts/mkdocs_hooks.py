@@ -1,7 +1,7 @@
-"""What `mkdocs build` does besides reading docs/.
+"""Hooks of `mkdocs build`.
 
-It adds the pages made from the code and two files of the repository, and warns about anything that a page would load
-from another host, since the site must work without a network. A warning fails the build.
+They add the pages generated from the code and two files of the repository. They warn about anything that a page would
+load from another host, because the site must work without a network. A warning fails the build.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from scripts import reference  # noqa: E402  # found by the line above
 
 log = logging.getLogger("mkdocs.plugins.neomx")
 pages = functools.cache(lambda: list(reference.pages()))
-# Files outside docs/ that are pages too, so that links to them work on the site as they do in the repository.
+# Files outside docs/ that also become pages, so that links to them work on the site as in the repository.
 OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "CODE_OF_CONDUCT.md": "conduct.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "reporting.md",
 }
-# What a browser loads by itself; a link that a reader may click is not among it.
+# Content that a browser loads without a click; links for readers are allowed.
 ELSEWHERE = r"""["']?(?:https?:)?//[^>;)]*"""
 LOADED = re.compile(
     rf"<(?:script|img|iframe|source)\b[^>]*\bsrc={ELSEWHERE}"
@@ -41,7 +41,7 @@ LOADED = re.compile(
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages made from the code into the menu, first below 'Reference'."""
+    """Add the pages generated from the code to the menu, at the start of 'Reference'."""
     config.nav = [_filled(entry) for entry in config.nav or []]
     return config
 
@@ -60,7 +60,7 @@ def _filled(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _folder(level: list[dict[str, Any]], title: str) -> list[dict[str, Any]]:
-    """The entries below `title`, which is added if it is new."""
+    """Return the entries below `title`, which is added if it does not exist."""
     for entry in level:
         if title in entry:
             return entry[title]
@@ -69,7 +69,7 @@ def _folder(level: list[dict[str, Any]], title: str) -> list[dict[str, Any]]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages made from the code and those from outside docs/."""
+    """Add the pages generated from the code and those from outside docs/."""
     for page in pages():
         files.append(File.generated(config, page.path, content=page.text))
     for source, target in OUTSIDE.items():
@@ -81,14 +81,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links to files outside docs/ lead to their pages."""
+    """Redirect links to files outside docs/ to their pages."""
     for source, target in OUTSIDE.items():
         markdown = markdown.replace(f"](../{source}", f"]({target}")
     return markdown
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Warn about what a page loads from another host."""
+    """Warn about content that a page loads from another host."""
     for path in sorted(pathlib.Path(config.site_dir).rglob("*")):
         if path.suffix in (".html", ".css", ".svg"):
             for found in LOADED.findall(path.read_text()):

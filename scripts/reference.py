@@ -1,8 +1,8 @@
-"""The pages of the reference that are made from the code, as Markdown text by path.
+"""The reference pages that are generated from the code, as Markdown text by path.
 
-`pages()` makes them all: the Python API, the operators, the command line and the events. `mkdocs_hooks.py` adds them
-to the site. The text of an API page names objects (`::: neomx.gluon.block.Block`) that mkdocstrings then describes
-from their docstrings.
+`pages()` generates all of them: the Python API, the operators, the command line and the events. `mkdocs_hooks.py` adds
+them to the site. The text of an API page names objects (`::: neomx.gluon.block.Block`), which mkdocstrings renders from
+their docstrings.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ MODULES = {
     ),
 }
 
-NOT_FOUND = "\n{: data-search-exclude }\n"  # the search leaves out a paragraph that only points to other pages
+NOT_FOUND = "\n{: data-search-exclude }\n"  # exclude paragraphs that only link to other pages from the search
 
-# The families of ops, by the files in neomx/ops that hold them. Other files are on the page of the last family.
+# The families of ops, by the files in neomx/ops that define them. Other files are on the page of the last family.
 OTHER = "Other"
 FAMILIES = {
     "Elementwise": "elementwise np_elementwise activation",
@@ -91,7 +91,7 @@ FAMILIES = {
 
 
 class Page(NamedTuple):
-    """A page of the site: where it is in the menu, its path in docs/, and its text."""
+    """A page of the site: its position in the menu, its path in docs/, and its text."""
 
     section: tuple[str, ...]
     path: str
@@ -99,7 +99,7 @@ class Page(NamedTuple):
 
 
 def pages() -> Iterator[Page]:
-    """All pages that are made from the code."""
+    """Yield all pages that are generated from the code."""
     yield from api_pages()
     yield from op_pages()
     yield Page(("Command line",), "reference/command-line.md", command_line())
@@ -110,7 +110,7 @@ def pages() -> Iterator[Page]:
 
 
 def public_names(module: types.ModuleType) -> list[str]:
-    """The public names of a module: its `__all__`, or else what is defined in it or in modules below it."""
+    """Return the public names of a module: its `__all__`, or names defined in it or in modules below it."""
     if hasattr(module, "__all__"):
         return [name for name in module.__all__ if not name.startswith("_")]
     return [
@@ -121,7 +121,7 @@ def public_names(module: types.ModuleType) -> list[str]:
 
 
 def load(name: str) -> types.ModuleType:
-    """The module that a program writes as `mx.<name>`."""
+    """Return the module that programs write as `mx.<name>`."""
     module: Any = importlib.import_module("neomx")
     for part in name.split("."):
         if not hasattr(module, part):
@@ -132,7 +132,7 @@ def load(name: str) -> types.ModuleType:
 
 
 def static_path(value: Any) -> str | None:
-    """Where a class or function is defined, as its source names it; None for one that is made at run time."""
+    """Return the path of the definition of a class or function in the source; None if it is created at run time."""
     module, name = str(getattr(value, "__module__", "")), str(getattr(value, "__qualname__", ""))
     if not module.startswith("neomx.") or name not in defined_in(module):
         return None
@@ -141,13 +141,13 @@ def static_path(value: Any) -> str | None:
 
 @functools.cache
 def defined_in(module: str) -> frozenset[str]:
-    """The classes and functions that the source of a module defines at its top level."""
+    """Return the classes and functions that the source of a module defines at its top level."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return frozenset(each.name for each in tree.body if isinstance(each, (ast.ClassDef, ast.FunctionDef)))
 
 
 def documented() -> dict[str, dict[str, Any]]:
-    """Public classes and functions: {module as programs write it: {name: object}}."""
+    """Return public classes and functions: {module as programs write it: {name: object}}."""
     return {
         name: {
             public: value
@@ -161,9 +161,9 @@ def documented() -> dict[str, dict[str, Any]]:
 
 
 def homes(objects: dict[str, dict[str, Any]]) -> dict[int, tuple[str, str]]:
-    """Of each object, by its id, the public module whose page describes it, and its name there.
+    """Return, for each object by its id, the public module whose page describes it, and its name there.
 
-    It is the module that is nearest to the place where the object is defined; the first in the menu of several.
+    This is the module closest to the object's definition; of several, the first in the menu.
     """
     home: dict[int, tuple[str, str]] = {}
     nearness: dict[int, int] = {}
@@ -178,12 +178,12 @@ def homes(objects: dict[str, dict[str, Any]]) -> dict[int, tuple[str, str]]:
 
 
 def api_path(module: str) -> str:
-    """The path of a module's page."""
+    """Return the path of a module's page."""
     return f"reference/api/{module}.md"
 
 
 def api_pages() -> Iterator[Page]:
-    """A page for each public module, and one that lists them."""
+    """Yield a page for each public module, and one that lists them."""
     objects = documented()
     home = homes(objects)
     rows = []
@@ -203,7 +203,7 @@ def api_pages() -> Iterator[Page]:
 
 
 def module_page(name: str, values: dict[str, Any], home: dict[int, tuple[str, str]]) -> str:
-    """The page of one public module."""
+    """Return the page of one public module."""
     module = load(name)
     parts = [f"# mx.{name}", inspect.getdoc(module) or "", ""]
     if module is monitor:
@@ -236,7 +236,7 @@ def module_page(name: str, values: dict[str, Any], home: dict[int, tuple[str, st
 
 
 def anchor(module: str, public: str) -> str:
-    """The anchor of a name on the page of its module."""
+    """Return the anchor of a name on the page of its module."""
     return f"mx.{module}.{public}"
 
 
@@ -263,7 +263,7 @@ def _made_at_run_time(module: str, public: str, value: Any) -> str:
 
 
 def _op_called(module: str, public: str) -> Op | None:
-    """The row of the op table behind a function of `mx.nd`, `mx.sym` or `mx.npx`."""
+    """Return the row of the op table for a function of `mx.nd`, `mx.sym` or `mx.npx`; None for other functions."""
     prefix = {"contrib": "_contrib_", "linalg": "_linalg_", "image": "_image_", "sparse": "_sparse_"}
     tail = module.rpartition(".")[2]
     for name in (
@@ -279,28 +279,28 @@ def _op_called(module: str, public: str) -> Op | None:
 
 
 def rows() -> list[Op]:
-    """The rows of the op table, each once, by name."""
+    """Return the rows of the op table without duplicates, sorted by name."""
     return sorted({id(op): op for op in OPS.values()}.values(), key=lambda op: (op.name.lstrip("_").lower(), op.name))
 
 
 def family(op: Op) -> str:
-    """The family that an op belongs to."""
+    """Return the family of an op."""
     file = op.fn.__module__.rpartition(".")[2]
     return next((title for title, files in FAMILIES.items() if file in files.split()), OTHER)
 
 
 def family_path(op: Op) -> str:
-    """The page of an op's family, in the folder of the operators."""
+    """Return the page of an op's family, relative to the folder of the operators."""
     return family(op).lower().replace(" ", "-") + ".md"
 
 
 def op_anchor(op: Op) -> str:
-    """The anchor of an op on its page."""
+    """Return the anchor of an op on its page."""
     return f"op-{op.name}"
 
 
 def callable_as(name: str) -> list[str]:
-    """How programs write an op of that name."""
+    """Return the ways in which programs write an op of this name."""
     for prefix, place in {
         "_contrib_": "contrib",
         "_linalg_": "linalg",
@@ -316,7 +316,7 @@ def callable_as(name: str) -> list[str]:
 
 
 def op_pages() -> Iterator[Page]:
-    """A page for each family of ops, and one with the names of all."""
+    """Yield a page for each family of ops, and one that lists all names."""
     ops = rows()
     for title in (*FAMILIES, OTHER):
         members = [op for op in ops if family(op) == title]
@@ -330,9 +330,9 @@ search:
 
 # Operators
 
-Every op of MXNet is one row of the op table. A row gives a function on arrays (`mx.nd`), a function that makes a node
-of a graph (`mx.sym`) and, for the ops of NumPy mode, a function of `mx.npx`. A name that begins with `_np` is the name
-that a graph's file uses for a function of [`mx.np`](../api/np.md); programs call that function. A name that begins
+Every op of MXNet is one row of the op table. A row defines a function on arrays (`mx.nd`), a function that creates a
+node of a graph (`mx.sym`) and, for the ops of NumPy mode, a function of `mx.npx`. A name that begins with `_np` is the
+name that a graph's file uses for a function of [`mx.np`](../api/np.md); programs call that function. A name that begins
 with another underscore is available in `mx.nd._internal` and `mx.sym._internal`.
 
 | name | family |
@@ -344,7 +344,7 @@ with another underscore is available in `mx.nd._internal` and `mx.sym._internal`
 
 
 def op_entry(op: Op) -> str:
-    """One op: its call, what it does, and its other names."""
+    """Return the entry of an op: its call, its description, and its other names."""
     calls = [call for name in op.names for call in callable_as(name)]
     others = [name for name in op.names if name != op.name]
     lines = [
@@ -369,7 +369,7 @@ def _wrapped(signature: str) -> str:
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
-    """The parser of each command of `neomx`."""
+    """Return the parser of each command of `neomx`."""
     return {name: _choices(cli.parser(name))[name] for name in _choices(cli.parser())}
 
 
@@ -379,7 +379,7 @@ def _choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPars
 
 
 def command_line() -> str:
-    """The page of the `neomx` command."""
+    """Return the page of the `neomx` command."""
     purposes = {}
     for action in cli.parser()._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -434,7 +434,7 @@ def _cell(text: str) -> str:
 
 
 def event_table() -> list[list[str]]:
-    """The rows of the table in the docstring of `neomx.monitor`, its head first."""
+    """Return the rows of the table in the docstring of `neomx.monitor`, header first."""
     lines = (inspect.getdoc(monitor) or "").splitlines()
     rules = [i for i, line in enumerate(lines) if re.fullmatch(r"=+( +=+)+", line)]
     spans = [(part.start(), part.end()) for part in re.finditer("=+", lines[rules[0]])]
@@ -453,14 +453,14 @@ def event_table() -> list[list[str]]:
 
 
 def events() -> str:
-    """The page of the events."""
+    """Return the page of the events."""
     head, *rest = event_table()
     lines = [
         "# Events",
         "",
         "While a program trains, neomx reports what happens as events. A [sink](../how-to/add-a-sink.md) listens to",
-        "them, and so can a program, with `neomx.events.subscribe`. Nothing is measured for an event that nobody",
-        "listens to.",
+        "them, and so can a program, with `neomx.events.subscribe`. Nothing is measured for an event without",
+        "subscribers.",
         "",
         f"| {' | '.join(head)} |",
         "|---|---|---|",

@@ -1,10 +1,10 @@
-"""Record a program in a terminal, and draw the recording as an SVG that plays it.
+"""Record a program in a terminal, and render the recording as an animated SVG.
 
     python scripts/terminal_picture.py record docs/images/demo.cast -- make demo
     python scripts/terminal_picture.py draw docs/images/demo.cast docs/images/demo.svg
 
-The recording is a file of asciinema's format, version 2. The SVG shows the last screen where animations are not
-supported. The same recording always gives the same SVG.
+The recording is in asciinema's format, version 2. Viewers without support for animations show the last screen. The same
+recording always gives the same SVG.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ import time
 from dataclasses import dataclass
 from html import escape
 
-SPEED = 4  # the picture plays so many times as fast as the program ran
+SPEED = 4  # playback speed relative to the program
 FRAME = 0.8  # seconds of the recording between two frames
 LETTER, LINE, MARGIN, HEAD = 7.8, 17, 12, 28  # pixels
 STYLE = "text{font:13px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#d8dee9;white-space:pre}"
-Cast = list[tuple[float, str]]  # seconds since the start, and what was written then
+Cast = list[tuple[float, str]]  # seconds since the start, and the output at that time
 
 
 def record(command: list[str], columns: int) -> Cast:
-    """Run the command in a terminal of so many columns, and copy what it writes to ours."""
+    """Run the command in a terminal with this many columns, and copy its output to ours."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 50, columns, 0, 0))
-    # What make passes to its children is not part of the recorded program.
+    # Variables that make passes to its children are not part of the recorded program.
     environ = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
     began, cast, decode = time.monotonic(), [], codecs.getincrementaldecoder("utf-8")("replace").decode
     process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environ, start_new_session=True)
@@ -54,31 +54,31 @@ def record(command: list[str], columns: int) -> Cast:
 def _read(master: int) -> bytes:
     try:
         return os.read(master, 1 << 16)
-    except OSError:  # Linux's end of file of a terminal
+    except OSError:  # end of file of a terminal on Linux
         return b""
 
 
 def save(path: pathlib.Path, command: list[str], columns: int, cast: Cast) -> None:
-    """Write an asciicast."""
+    """Write an asciicast file."""
     head = {"version": 2, "width": columns, "height": 50, "title": shlex.join(command)}
     lines = [head, *([at, "o", text] for at, text in cast)]
     path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
 def load(path: pathlib.Path) -> tuple[str, int, Cast]:
-    """The title, the columns and the events of an asciicast."""
+    """Return the title, the columns and the events of an asciicast file."""
     head, *events = map(json.loads, path.read_text().splitlines())
     return head["title"], head["width"], [(at, text) for at, kind, text in events if kind == "o"]
 
 
 class Screen:
-    """The lines of a terminal, as far as our programs need one: ends of lines, erasing a line, no colours."""
+    """A minimal terminal screen: line ends and erasing lines, without colors."""
 
     def __init__(self) -> None:
         self.lines, self._column = [""], 0
 
     def write(self, text: str) -> None:
-        """Take what a program writes."""
+        """Process the output of a program."""
         for piece in re.findall(r"\x1b\[[\d;]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", text):
             if piece == "\r":
                 self._column = 0
@@ -94,7 +94,7 @@ class Screen:
 
 @dataclass
 class Shown:
-    """A text in a line of the screen, from one moment to another; without an end it stays."""
+    """A text on a line of the screen, from one time to another; without an end it stays."""
 
     row: int
     text: str
@@ -103,7 +103,7 @@ class Shown:
 
 
 def shown(cast: Cast) -> list[Shown]:
-    """What each line shows when, by frames."""
+    """Return the texts of all lines with their times, rounded to frames."""
     screen, found = Screen(), {}
     done: list[Shown] = []
     for number, (at, text) in enumerate(cast):
@@ -123,7 +123,7 @@ def shown(cast: Cast) -> list[Shown]:
 
 
 def draw(title: str, columns: int, cast: Cast) -> str:
-    """The SVG."""
+    """Return the SVG."""
     texts = shown(cast)
     rows = 1 + max(each.row for each in texts)
     width, height = columns * LETTER + 2 * MARGIN, rows * LINE + HEAD + 2 * MARGIN
@@ -143,7 +143,7 @@ def draw(title: str, columns: int, cast: Cast) -> str:
 
 
 def _timed(each: Shown) -> str:
-    """What follows the place of a text: its visibility, its animation, and itself."""
+    """Return the rest of a text element: its visibility, its animation, and the text."""
     if each.end is None:  # visible without animations
         return f'><set attributeName="opacity" to="0" begin="0s" end="{each.begin:g}s"/>{escape(each.text)}'
     moments = f'begin="{each.begin:g}s" end="{each.end:g}s"'

@@ -1,4 +1,4 @@
-"""One thread a process, since tests run side by side on few cores; the same random numbers whatever ran before."""
+"""One thread per process, because tests run in parallel on few cores; the same random seed for every test."""
 
 import multiprocessing
 import os
@@ -10,10 +10,10 @@ import pytest
 import torch
 from hypothesis import settings
 
-import neomx as mx  # before any test uses torch: it may have to limit oneDNN
+import neomx as mx  # before any test uses torch: it may limit oneDNN
 
 torch.set_num_threads(1)
-pytest.register_assert_rewrite("launching")  # what its assertions found is shown, as in a test
+pytest.register_assert_rewrite("launching")  # its assertions show values, as in a test
 
 settings.register_profile("repeatable", derandomize=True)
 if os.environ.get("CI"):
@@ -21,8 +21,8 @@ if os.environ.get("CI"):
 
 
 def pytest_collection_modifyitems(items):
-    """Mark tests of files that start processes, which `make quick` leaves out."""
-    from launching import launcher, neomx_run  # not before its assertions are rewritten
+    """Mark tests in files that start processes, which `make quick` skips."""
+    from launching import launcher, neomx_run  # only after its assertions are rewritten
     from server_jobs import Job
 
     starters = {id(each) for each in (subprocess, multiprocessing, neomx_run, launcher, Job)}
@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def seeded():
-    """Every test draws the same numbers, in whichever order tests run."""
+    """Seed the random numbers of every test, independently of the order of tests."""
     random.seed(0)
     np.random.seed(0)
     mx.random.seed(0)

@@ -1,4 +1,4 @@
-"""What the workers of tests/comm/test_dist.py do. Each prints what it found as one line of JSON."""
+"""The workers of tests/comm/test_dist.py. Each prints its results as one line of JSON."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def collectives(make):
 
 
 def ordered():
-    """Many calls under way at once, and one that is waited for among them."""
+    """Run many calls concurrently, and wait for one among them."""
     rank, size = dist.rank(), dist.size()
     arrays = [mx.nd.full((1000,), rank + k) for k in range(10)]
     handles = [dist.all_reduce(x, async_op=True) for x in arrays]
@@ -111,7 +111,7 @@ def main():
     found["left"] = time.monotonic()
     dist.shutdown()
     assert not dist.is_initialized()
-    assert listed(dist.all_reduce(mx.nd.ones((1,)))) == [dist.size()]  # found again
+    assert listed(dist.all_reduce(mx.nd.ones((1,)))) == [dist.size()]  # reconnected
     found["place"] = [dist.rank(), dist.size(), dist.local_rank(), dist.local_size(), dist.node(), dist.nodes()]
     return found
 

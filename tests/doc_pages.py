@@ -1,18 +1,18 @@
-"""Follows a page of the documentation to the letter: runs its blocks in order, in an empty directory.
+"""Follows a page of the documentation literally: runs its blocks in order, in an empty directory.
 
     python tests/doc_pages.py docs/tutorials/first-training.md ...
 
-- A `python` block runs in the page's process, after those before it. A `text title="Output"` block after it holds what
-  it prints.
-- A block with another title is a file: it is written into the directory.
+- A `python` block runs in the page's process, after those before it. A `text title="Output"` block after it is its
+  expected output.
+- A block with another title is a file: it is written to the directory.
 - In a `console` block, a line after `$ ` is a command, and the lines below it are its output. It must exit with 0, or
-  with the number in `# exit status 1` at its end.
-- A block after `<!-- not run: reason -->` is left out; so are blocks of other languages.
+  with the status in `# exit status 1` at its end.
+- A block after `<!-- not run: reason -->` is skipped, and so are blocks of other languages.
 
-Output is compared line by line: every line of the page must be printed, in this order. `...` stands for any text, and
+Output is compared line by line: every line of the page must be printed, in this order. `...` matches any text, and
 numbers with a decimal point may differ by 5 % or 0.02.
 
-Pages run in processes that are forked from one that has loaded neomx, since loading takes longer than most pages do.
+Pages run in processes that are forked from one that has imported neomx, because importing takes longer than most pages.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FENCE = re.compile(
 )
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\s*\Z")
 NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
-SECONDS = 600  # after which a command of a page is taken for one that hangs
+SECONDS = 600  # timeout of a command
 
 
 class Block(NamedTuple):
@@ -48,16 +48,16 @@ class Block(NamedTuple):
     language: str
     title: str
     text: str
-    not_run: str  # the reason, if it is not to run
+    not_run: str  # the reason why it does not run, if any
 
     @property
     def place(self) -> str:
-        """Where it is, as errors say it."""
+        """The position of the block, for errors."""
         return f"{self.page}:{self.line}"
 
 
 def blocks(path: pathlib.Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     page = path.read_text()
     found = []
     for match in FENCE.finditer(page):
@@ -75,12 +75,12 @@ def _name(path: pathlib.Path) -> str:
 
 
 def runs(block: Block) -> bool:
-    """Whether the block runs, in whatever way."""
+    """Return whether the block runs in any way."""
     return not block.not_run and (block.language in ("python", "console") or bool(block.title))
 
 
 def commands(block: Block) -> list[tuple[str, int, str]]:
-    """The commands of a `console` block: each with the exit status and the output that the page shows."""
+    """Return the commands of a `console` block, each with its exit status and expected output."""
     found: list[tuple[str, int, str]] = []
     for part in re.split(r"^\$ ", block.text, flags=re.M)[1:]:
         command, _, output = part.partition("\n")
@@ -90,7 +90,7 @@ def commands(block: Block) -> list[tuple[str, int, str]]:
 
 
 def assert_printed(expected: str, printed: str, place: str) -> None:
-    """Every line of `expected` is in `printed`, in this order."""
+    """Assert that every line of `expected` is in `printed`, in this order."""
     rest = printed.splitlines()
     for line in filter(str.strip, expected.splitlines()):
         if line.strip() == "...":
@@ -102,7 +102,7 @@ def assert_printed(expected: str, printed: str, place: str) -> None:
 
 
 def matches(line: str, other: str) -> bool:
-    """Whether a printed line is one that the page shows."""
+    """Return whether a printed line matches a line of the page."""
     pattern, numbers = "", []
     for part in re.split(rf"({NUMBER.pattern}|\.\.\.|\s+)", line.strip()):
         if NUMBER.fullmatch(part):
@@ -118,7 +118,7 @@ def matches(line: str, other: str) -> bool:
 
 
 def follow(path: pathlib.Path) -> None:
-    """Run a page's blocks in the current directory; the first failure is raised with its place."""
+    """Run the blocks of a page in the current directory; raises the first failure with its position."""
     names = {"__name__": "__main__"}
     printed = ""
     for block in filter(runs, blocks(path)):
@@ -154,7 +154,7 @@ def _run_command(command: str, status: int, block: Block) -> str:
 
 
 def main(paths: list[str]) -> int:
-    """Follow each page in a process and a directory of its own; the number that failed."""
+    """Follow each page in a separate process and directory; return the number of failures."""
     if len(paths) > 1:
         import neomx.gluon.model_zoo.transformer
         import neomx.module

@@ -1,4 +1,4 @@
-"""What the workers of tests/comm/test_group.py do. Each prints what it found as one line of JSON."""
+"""The workers of tests/comm/test_group.py. Each prints its results as one line of JSON."""
 
 import errno
 import json
@@ -34,7 +34,7 @@ DTYPES += [torch.int32, torch.int64]
 
 
 def values(rank, shape, dtype):
-    """Small whole numbers, so that all sums and products are exact."""
+    """Return small integers, so that all sums and products are exact."""
     count = torch.Size(shape).numel()
     return ((torch.arange(count) * (rank + 3) + rank) % 3 + 1).to(dtype).view(shape)
 
@@ -99,7 +99,7 @@ def exchanges(group):
 
 
 def direct(group):
-    """Round the circle, even ranks first."""
+    """Send and receive around a ring, even ranks first."""
     right, left = (group.rank + 1) % group.size, (group.rank - 1) % group.size
     received = torch.empty(5, 2, dtype=torch.int16).t()
     for sends in (group.rank % 2 == 0, group.rank % 2 == 1):
@@ -120,7 +120,7 @@ def stagings(group):
             result = []
             thread = threading.Thread(target=lambda: result.append(staging.reduce()))  # noqa: B023
             thread.start()
-            assert group.all_gather_small(torch.tensor([turn])).sum() == turn * group.size  # other calls go on
+            assert group.all_gather_small(torch.tensor([turn])).sum() == turn * group.size  # other calls still work
             thread.join(LIMIT)
             wanted = sum(values(rank + turn, (count,), dtype) for rank in range(group.size))
             same(result[0], wanted, f"a bucket of {dtype}")
@@ -128,7 +128,7 @@ def stagings(group):
 
 
 def bits(group):
-    """The sum of random numbers: all workers must have the same."""
+    """Sum random numbers: the results must be bitwise equal on all workers."""
     tensor = torch.randn(70_000, generator=torch.Generator().manual_seed(group.rank))
     staging = group.staging(tensor.numel())
     staging.local.copy_(tensor)
@@ -155,7 +155,7 @@ def mismatch(group):
 
 @contextmanager
 def no_memory():
-    """A full /dev/shm, on one worker."""
+    """Simulate a full /dev/shm on one worker."""
     real = os.posix_fallocate
 
     def full(*_):
@@ -167,7 +167,7 @@ def no_memory():
 
 
 def listening():
-    """Addresses that this process listens on, as the kernel writes them."""
+    """Return the addresses that this process listens on, as the kernel writes them."""
     mine = {os.path.realpath(link) for link in pathlib.Path("/proc/self/fd").iterdir()}
     addresses = set()
     for table in ("tcp", "tcp6"):
@@ -184,7 +184,7 @@ def exercise(group):
 
 
 def everything():
-    """All collectives, in shared memory where there is some, then without."""
+    """Run all collectives, with shared memory if available, then without."""
     group = session().group
     assert group.ranks == list(range(group.size)) and group.rank == session().world.rank
     exercise(group)
@@ -202,7 +202,7 @@ def everything():
     if half is not None:
         exchanges(half) if half.size > 1 else reductions(half)
     tensor = torch.ones(3)
-    torch.distributed.all_reduce(tensor)  # torch's own group is there too
+    torch.distributed.all_reduce(tensor)  # torch's own group also works
     found["torch"] = tensor.tolist()
     found["listening"] = listening()
     group.barrier()
@@ -210,7 +210,7 @@ def everything():
 
 
 def caught(action):
-    """The error, and after how many seconds."""
+    """Return the error and the seconds until it was raised."""
     start = time.monotonic()
     try:
         action()
@@ -220,13 +220,13 @@ def caught(action):
 
 
 def has_stopped(name):
-    """Whether the kernel has stopped a worker's process."""
+    """Return whether a worker's process is stopped."""
     pid = session().store.roster()[name]["pid"]
     return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def losses():
-    """The last worker is lost, the others go on without it; by shared memory and by gloo, killed and stopped."""
+    """Lose the last worker; the others continue without it. By shared memory and gloo, killed and stopped."""
     group = session().group
     rank, world = group.rank, session().world.rank
     tensor = torch.ones(1000)
@@ -269,7 +269,7 @@ def losses():
 
 
 def ends():
-    """The other worker stops in the middle of a sum: this one must not wait for it when it ends."""
+    """The other worker stops in the middle of a sum: this one must not wait for it at exit."""
     with no_memory():
         group = session().group.clone("plain")
     group.barrier()
@@ -283,4 +283,4 @@ if __name__ == "__main__":
     scenario = {"everything": everything, "losses": losses, "ends": ends}[sys.argv[1]]
     print(json.dumps(scenario()), flush=True)
     if sys.argv[1] == "losses":
-        os._exit(0)  # the store is in another process, and the others are gone
+        os._exit(0)  # the store is in another process, and the other workers are gone

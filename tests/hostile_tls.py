@@ -1,4 +1,4 @@
-"""What strangers may try at a port that expects TLS and a proof of the secret."""
+"""Attacks on a port that expects TLS and a proof of the secret."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launching import LIMIT
 
 
 def make_certificate(folder, name="job"):
-    """A PEM file with a new key and its certificate."""
+    """Write a PEM file with a new key and its certificate."""
     path = str(folder / f"{name}.pem")
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     command = ["openssl", "req", "-x509", *curve, "-subj", f"/CN={name}", "-keyout", path, "-out", path + ".crt"]
@@ -23,7 +23,7 @@ def make_certificate(folder, name="job"):
 
 
 def client_hello():
-    """The first bytes of a client in TLS."""
+    """Return the first bytes of a TLS client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     outgoing = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -36,7 +36,7 @@ def dial(place):
 
 
 def handshake(place, certificate=None):
-    """A client in TLS that believes every certificate, and shows one if it has one."""
+    """Connect as a TLS client that accepts every certificate, and presents one if given."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if certificate is not None:
@@ -104,10 +104,10 @@ LEFT_OPEN = [half_a_handshake, a_handshake_without_its_end, silence, silence_aft
 
 
 def attack(place, other, times=6):
-    """All of them, several times; the sockets that may still be open."""
+    """Run all attacks several times; return the sockets that may still be open."""
     held = []
     for _ in range(times):
         for act in CLOSED_AT_ONCE + LEFT_OPEN:
-            with contextlib.suppress(OSError):  # the listener may close it before all is said
+            with contextlib.suppress(OSError):  # the listener may close it early
                 held.append(act(place, other))
     return held

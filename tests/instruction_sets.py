@@ -1,7 +1,6 @@
-"""Run the numeric tests with the kernels of each instruction set that this CPU has: `make test-isa`.
+"""Run the numeric tests with the kernels of each instruction set that this CPU supports: `make test-isa`.
 
-torch chooses its kernels by the CPU in three places: its own (ATen), oneDNN's and MKL's. Each takes a variable of the
-environment that limits it.
+torch selects kernels by CPU in three libraries: ATen, oneDNN and MKL. Each is limited by an environment variable.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ LEVELS = {
     "AVX-512 bfloat16": ("avx512_bf16", "avx512", "AVX512_CORE_BF16", "AVX512"),
     "AVX10.1": ("avx512_fp16", "avx512", "AVX10_1_512", "AVX512"),
 }
-# What compares numbers with MXNet's, or with the same computed in another way, and starts no processes.
+# Tests that compare values with MXNet's, or with another computation, and start no processes.
 NUMERIC = """
     amp autograd boxes conv executor gluon_block gluon_loss gluon_nn gluon_rnn kvstore layers math model_zoo module
     ndarray optimizer parity rnn sparse symbol symbol_cases transformer twin
@@ -30,7 +29,7 @@ NUMERIC = """
 
 
 def flags() -> set[str]:
-    """What this CPU announces; nothing where that cannot be told."""
+    """Return the flags of this CPU; empty if unknown."""
     path = pathlib.Path("/proc/cpuinfo")
     if platform.machine() != "x86_64" or not path.exists():
         return set()
@@ -39,14 +38,14 @@ def flags() -> set[str]:
 
 
 def levels() -> dict[str, dict[str, str]]:
-    """The variables that select each level that this CPU has, from the lowest on."""
+    """Return the variables that select each level that this CPU supports, lowest first."""
     names = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
     here = flags()
     return {name: dict(zip(names, limits, strict=True)) for name, (flag, *limits) in LEVELS.items() if flag in here}
 
 
 def run(arguments: list[str], variables: dict[str, str], **options: object) -> subprocess.CompletedProcess[str]:
-    """pytest with these variables set."""
+    """Run pytest with these variables set."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     return subprocess.run(command, cwd=HERE.parent, env={**os.environ, **variables}, text=True, **options)  # type: ignore[call-overload]
 

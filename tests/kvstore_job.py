@@ -1,6 +1,6 @@
-"""One worker's part of tests/kvstore/test_kvstore.py, started by `neomx run`: all programs, one after the other.
+"""One worker of tests/kvstore/test_kvstore.py, started by `neomx run`: runs all programs, one after the other.
 
-Results go to FOLDER/RANK.npz as "program|name"; what a program raised, as "program|error".
+Results are written to FOLDER/RANK.npz as "program|name", exceptions as "program|error".
 """
 
 import os
@@ -22,7 +22,7 @@ from parity.spec import outcome, plain
 
 
 def sparse_sums(kv, rank, size):
-    """Without an optimizer, the sum of row-sparse arrays takes the place of the stored one."""
+    """Without an optimizer, the sum of row-sparse arrays replaces the stored array."""
     shape, seen = (8, 3), {}
     kv.init("e", values(mx, shape, 1).tostype("row_sparse"))
     kv.push("e", row_sparse(mx, shape, [rank, 5], 2, rank))
@@ -33,7 +33,7 @@ def sparse_sums(kv, rank, size):
 
 
 def one_bit(kv, rank, size):
-    """1bit compression against its definition, for all workers."""
+    """Compare 1bit compression with its definition, for all workers."""
     kv.set_gradient_compression({"type": "1bit", "threshold": 0.2})
     kv.init(1, mx.nd.zeros((19,)))
     residuals, seen, out = np.zeros((size, 19), "float32"), {}, mx.nd.zeros((19,))
@@ -49,7 +49,7 @@ def one_bit(kv, rank, size):
 
 
 def half_way(kv, rank, size):
-    """fp16 on the way, float32 in the sum; float64 too; and pushpull."""
+    """fp16 messages with float32 sums; also float64, and pushpull."""
     kv.set_gradient_compression({"type": "fp16"})
     kv.init([1, 2], [mx.nd.zeros((5,)), mx.nd.zeros((3,), dtype="float64")])
     outs = [mx.nd.zeros((5,)), mx.nd.zeros((3,), dtype="float64")]
@@ -62,7 +62,7 @@ def half_way(kv, rank, size):
 
 
 def repeated(kv, rank, size):
-    """Pushes in a row, without a pull or a barrier between them, are rounds in their order."""
+    """Consecutive pushes, without a pull or a barrier in between, are rounds in this order."""
     kv.init("a", mx.nd.zeros((3,)))
     kv._set_updater(lambda key, gradient, stored: stored.__imul__(2).__iadd__(gradient))
     for turn in range(4):
@@ -75,7 +75,7 @@ def repeated(kv, rank, size):
 
 
 def integers(kv, rank, size):
-    """Sums of integers, which MXNet's servers refuse."""
+    """Sums of integers, which MXNet's servers reject."""
     seen = {}
     for key, dtype in enumerate(["int32", "int64", "int8", "uint8"]):
         kv.init(key, mx.nd.zeros((3,), dtype=dtype))
@@ -87,7 +87,7 @@ def integers(kv, rank, size):
 
 
 def states(kv, rank, size):
-    """Saved and loaded, the optimizer goes on as if nothing had been."""
+    """After saving and loading its states, the optimizer continues unchanged."""
     name = os.path.join(tempfile.mkdtemp(), "states")
 
     def train(store, turns):
@@ -119,7 +119,7 @@ def states(kv, rank, size):
 
 
 def many_small(kv, rank, size):
-    """A thousand keys in one call cost few exchanges."""
+    """A thousand keys in one call need few exchanges."""
     names = [f"k{i}" for i in range(1000)]
     arrays = [mx.nd.ones((3,)) * (rank + i) for i in range(1000)]
     kv.init(names, arrays)
@@ -147,7 +147,7 @@ def many_small(kv, rank, size):
 
 
 def names(kv, rank, size):
-    """Every synchronous name sums; asynchronous ones say what they need."""
+    """Every synchronous name sums; asynchronous ones raise an error about servers."""
     seen = {"dead": kv.get_num_dead_node(6), "dead expected": 0}
     for name in ["dist", "dist_device_sync", "dist_sync_device", "p3store_dist", "horovod", "byteps", "DIST_SYNC"]:
         store = mx.kv.create(name)
@@ -161,7 +161,7 @@ def names(kv, rank, size):
 
 
 def compressed_training(kv, rank, size):
-    """A Trainer with compression keeps all workers' weights equal, and trains."""
+    """A Trainer with compression trains and keeps the weights of all workers equal."""
     net = mx.gluon.nn.Dense(1, in_units=4)
     net.initialize()
     net.weight.set_data(values(mx, (1, 4), rank))
@@ -183,7 +183,7 @@ def compressed_training(kv, rank, size):
 
 
 def disagreement(kv, rank, size):
-    """A worker that pushes another key than the rest: all are told. Last: after it the workers cannot go on."""
+    """One worker pushes another key: all workers raise. Runs last, as the workers cannot continue afterwards."""
     kv.init(["a", "b"], [mx.nd.ones((2,)), mx.nd.ones((2,))])
     name = "b" if rank == 1 else "a"
     try:

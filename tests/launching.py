@@ -1,4 +1,4 @@
-"""For tests with several processes: scripts, launchers as processes of their own, and who is left."""
+"""For tests with several processes: scripts, launchers as separate processes, and checks for remaining processes."""
 
 import contextlib
 import os
@@ -10,13 +10,13 @@ import time
 
 import neomx
 
-# Seconds after which a wait is one for something that never comes: many times what any takes on a quiet machine.
-# Something is told soon, and not only when a time is over, if that is within SOON where the time is LIMIT.
+# LIMIT is the timeout in seconds for events that should happen, many times what they take on an idle machine. An event
+# counts as prompt, and not caused by a timeout of LIMIT, if it happens within SOON.
 LIMIT, SOON = 1800.0, 180.0
 ROOT = str(pathlib.Path(neomx.__file__).parents[1])
 
-# A worker with a child of its own, one that will not be asked to stop, and one that left its session. All would live
-# for longer than a test waits. To fail, worker 1 waits until all families are there.
+# A worker with three children: a plain one, one that ignores signals, and one in another session. All would live longer
+# than a test waits. Before it fails, worker 1 waits until all families have started.
 FAMILY = """
     import os, subprocess, sys, time
     rank = os.environ["RANK"]
@@ -37,26 +37,26 @@ FAMILY = """
 
 
 def write(directory, text, name="script.py"):
-    """A script in a file; its path."""
+    """Write a script to a file and return its path."""
     path = directory / name
     path.write_text(textwrap.dedent(text))
     return str(path)
 
 
 def environment(**more):
-    """Ours, for a process that is to find this neomx."""
+    """Return our environment, for a process that must import this neomx."""
     return {**os.environ, "PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1", **more}
 
 
 def neomx_run(*arguments):
-    """`neomx run`, to its end: its exit code and output."""
+    """Run `neomx run` to its end; return its exit code and output."""
     command = [sys.executable, "-m", "neomx", "run", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment())
 
 
 @contextlib.contextmanager
 def launcher(*arguments):
-    """`neomx run` as a process of its own, ended with the block."""
+    """Run `neomx run` as a separate process that ends with the block."""
     command = [sys.executable, "-m", "neomx", "run", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, env=environment(), text=True, **pipes)
@@ -68,7 +68,7 @@ def launcher(*arguments):
 
 
 def alive(pid):
-    """Whether a process runs; one that only waits to be reaped does not."""
+    """Return whether a process runs; zombies do not count."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] != "Z"
@@ -77,7 +77,7 @@ def alive(pid):
 
 
 def until(condition, seconds=LIMIT):
-    """Wait until it holds; whether it does, which is false only after so long."""
+    """Wait until the condition holds; return False on timeout."""
     limit = time.monotonic() + seconds
     while not (holds := condition()) and time.monotonic() < limit:
         time.sleep(0.02)
@@ -85,18 +85,18 @@ def until(condition, seconds=LIMIT):
 
 
 def assert_gone(pids):
-    """None of them runs any more."""
+    """Assert that none of the processes runs."""
     assert [pid for pid in pids if alive(pid)] == []
 
 
 def assert_they_go(pids):
-    """All of them end: nobody is left to wait for that."""
+    """Assert that all of the processes end soon."""
     until(lambda: not any(map(alive, pids)))
     assert_gone(pids)
 
 
 def family_of(directory, workers):
-    """The numbers of all processes of FAMILY, once all workers have told theirs."""
+    """Return the process ids of FAMILY, once all workers have written theirs."""
     files = [directory / f"pids{rank}" for rank in range(workers)]
     assert until(lambda: all(file.exists() for file in files)), "the workers did not start"
     pids = [int(pid) for file in files for pid in file.read_text().split()]

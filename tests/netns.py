@@ -1,7 +1,7 @@
-"""Two machines on one: two network namespaces joined by a veth link, with a rate if wanted.
+"""Two simulated machines: network namespaces connected by a veth link, optionally with a limited rate.
 
-What runs on a machine has its own addresses, its own loopback, its own host name and its own /dev/shm, so nothing but
-the link joins the two. Making them needs root; `why_not()` says what is missing.
+Each machine has its own addresses, loopback, host name and /dev/shm, so that only the link connects the two. Creating
+them needs root; `why_not()` returns what is missing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pathlib
 import subprocess
 import tempfile
 
-# A machine's own name, its hosts file and its shared memory; then the program, in the same process.
+# Sets a machine's host name, hosts file and shared memory, then runs the program in the same process.
 BOOT = 'hostname "$1" && mount --bind "$2" /etc/hosts && mount -t tmpfs tmpfs /dev/shm && shift 2 && exec "$@"'
 
 COUNT = itertools.count()
@@ -23,24 +23,24 @@ def ip(*words: str) -> str:
 
 
 def why_not() -> str | None:
-    """Why namespaces cannot be made here, or None if they can."""
+    """Return why namespaces cannot be created here, or None if they can."""
     try:
         with TwoMachines() as machines:
             subprocess.run(machines.command(0, ["true"]), check=True, capture_output=True, text=True, timeout=20)
     except FileNotFoundError as error:
         return f"two machines need the program {error.filename}"
     except subprocess.CalledProcessError as error:
-        return f"network namespaces cannot be made here (root can): {error.stderr.strip()}"
+        return f"network namespaces cannot be created here (needs root): {error.stderr.strip()}"
     return None
 
 
 class TwoMachines:
-    """Machines 0 and 1. A context manager: made on entering, gone after."""
+    """Machines 0 and 1. A context manager that creates them on entry and removes them on exit."""
 
     addresses = ("10.77.0.1", "10.77.0.2")
 
     def __init__(self, rate: str | None = None):
-        self.rate = rate  # such as "1gbit", each way
+        self.rate = rate  # for example "1gbit", in each direction
         pair = f"neomx-{os.getpid()}-{next(COUNT)}"
         self.names = (f"{pair}a", f"{pair}b")
         self.hosts = pathlib.Path(tempfile.gettempdir(), f"{pair}.hosts")
@@ -75,21 +75,21 @@ class TwoMachines:
                 )
 
     def __exit__(self, *error: object) -> None:
-        for name in self.names:  # the link goes with them
+        for name in self.names:  # also removes the link
             subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=20)
         self.hosts.unlink(missing_ok=True)
 
     def command(self, machine: int, program: list[str]) -> list[str]:
-        """The command that runs a program on a machine; it becomes the program, so its process id is the program's."""
+        """Return the command that runs a program on a machine. The process id is that of the program."""
         name = self.names[machine]
         enter = ["ip", "netns", "exec", name, "unshare", "--uts", "--ipc", "--mount", "sh", "-c", BOOT, "sh"]
         return [*enter, name, str(self.hosts), *program]
 
     def sent(self, machine: int) -> int:
-        """The bytes that a machine has put on the link so far."""
+        """Return the bytes that a machine has sent over the link so far."""
         enter = ["ip", "netns", "exec", self.names[machine], "cat", "/sys/class/net/eth0/statistics/tx_bytes"]
         return int(subprocess.run(enter, check=True, capture_output=True, text=True, timeout=20).stdout)
 
     def processes(self, machine: int) -> list[int]:
-        """The ids of what runs on a machine."""
+        """Return the ids of the processes that run on a machine."""
         return [int(word) for word in ip("netns", "pids", self.names[machine]).split()]

@@ -1,4 +1,4 @@
-"""Writes tests/fixtures/convert with real MXNet 1.9.1: a checkpoint of a small net, and what it predicts.
+"""Write tests/fixtures/convert with MXNet 1.9.1: a checkpoint of a small net, and its predictions.
 
 python tests/record_convert.py
 """
@@ -14,7 +14,7 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixtures", "c
 def net():
     data = mx.sym.var("data")
     x = mx.sym.Convolution(data, kernel=(3, 3), num_filter=4, pad=(1, 1), name="conv0")
-    x = mx.sym.BatchNorm(x, name="bn0")  # whose gamma is fixed: what the file says of it does not count
+    x = mx.sym.BatchNorm(x, name="bn0")  # its gamma is fixed: the value in the file is ignored
     x = mx.sym.LeakyReLU(x, act_type="prelu", name="prelu0")
     x = mx.sym.Pooling(x, kernel=(3, 3), stride=(2, 2), pool_type="max", pooling_convention="full", name="pool0")
     x = mx.sym.Dropout(x, p=0.5)

@@ -1,9 +1,9 @@
-"""Record what Hugging Face's own library gives for small models with random weights.
+"""Record the outputs of Hugging Face's library for small models with random weights.
 
     pip install -c constraints.txt '.[transformers]' && python tests/record_transformers.py
 
-writes tests/fixtures/transformers/<model>/: the checkpoint as that library saves it, and outputs.npz with inputs and
-outputs. The tests compare with these, and need that library no more.
+writes tests/fixtures/transformers/<model>/: the checkpoint as saved by that library, and outputs.npz with inputs and
+outputs. The tests compare with these files and do not need the library.
 """
 
 import pathlib
@@ -35,21 +35,21 @@ LENGTHS = np.array([7, 4, 1])
 
 
 def inputs(kind: str) -> dict[str, np.ndarray]:
-    """Tokens; for BERT also types, and lengths that a mask is made of."""
+    """Return tokens; for BERT also token types, and lengths for a mask."""
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, 40, (3, 7))
     return {"tokens": tokens} if kind == "gpt2" else {"tokens": tokens, "types": tokens % 2, "lengths": LENGTHS}
 
 
 def record(name: str, kind: type, config: hf.PretrainedConfig) -> None:
-    """Save one model and what it gives."""
+    """Save one model and its outputs."""
     torch.manual_seed(0)
     model = kind(config).eval()
-    with torch.no_grad():  # biases and norms start as zeros and ones, which would hide a mistake
+    with torch.no_grad():  # initial biases (0) and norms (1) would hide errors
         for param in model.parameters():
             if param.dim() == 1:
                 param += 0.3 * torch.randn_like(param)
-        if config.model_type == "gpt2":  # else it says one word again and again
+        if config.model_type == "gpt2":  # else it repeats one word
             model.get_parameter("transformer.wpe.weight" if name == "gpt2_lm" else "wpe.weight").mul_(6)
     given = inputs(config.model_type)
     call = {"input_ids": torch.from_numpy(given["tokens"])}
@@ -66,7 +66,7 @@ def record(name: str, kind: type, config: hf.PretrainedConfig) -> None:
         loss = model(tokens, labels=tokens).loss
         loss.backward()
         found |= {"loss": loss, **{f"grad {key}": param.grad for key, param in model.named_parameters()}}
-        start, mask = tokens[:, :4], torch.ones(3, 4)  # given, for else token 0 would be taken for padding
+        start, mask = tokens[:, :4], torch.ones(3, 4)  # explicit: otherwise token 0 would count as padding
         found["greedy"] = model.generate(start, attention_mask=mask, max_new_tokens=6, do_sample=False, pad_token_id=0)
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)

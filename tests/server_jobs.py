@@ -1,6 +1,6 @@
-"""Jobs of real processes for the tests of servers: workers and servers around a store that the test holds.
+"""Jobs of real processes for the tests of servers: workers and servers connected to a store in the test.
 
-Importing takes seconds for each process, so they are forked from one that has imported all.
+Importing takes seconds per process, so processes are forked from one that has already imported everything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _forks.set_forkserver_preload(["neomx.kvstore.server", "neomx.kvstore.remote"])
 
 
 def _enter(environ: dict[str, str], log: str, command: list[str]) -> None:
-    """Be a process of its own: call the function of a module with that environment."""
+    """Run in the forked process: call the function of a module with this environment."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(file, stream)
@@ -45,7 +45,7 @@ def _enter(environ: dict[str, str], log: str, command: list[str]) -> None:
 
 
 class Job:
-    """Servers and workers of one job; a context, at the end of which no process of it is left."""
+    """Servers and workers of one job; a context manager that leaves no process behind."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Job:
         self.tls = tls
         self.folder = Path(tempfile.mkdtemp())
         self.timeout = timeout
-        self.apart = apart  # whether servers are taken for another host's, so that no memory is shared
+        self.apart = apart  # whether servers appear to be on another host, without shared memory
         self.processes: dict[str, Any] = {}
 
     def __enter__(self) -> Job:
@@ -112,7 +112,7 @@ class Job:
         assert text in self.log(name), f"{name}: {self.log(name)}"
 
     def await_server(self, number: int) -> None:
-        """Until it can be reached."""
+        """Wait until the server can be reached."""
         until(lambda: self.store.get(f"server/{number}") or not self.processes[f"server {number}"].is_alive())
         assert self.store.get(f"server/{number}"), self.log(f"server {number}")
 
@@ -120,14 +120,14 @@ class Job:
         os.kill(self.processes[name].pid, number)
 
     def finish(self, name: str) -> int:
-        """The code with which a process ends."""
+        """Wait for a process to end and return its exit code."""
         self.processes[name].join(LIMIT)
         code = self.processes[name].exitcode
-        assert code is not None, f"{name} does not end; it said: {self.log(name)}"
+        assert code is not None, f"{name} did not end; its log: {self.log(name)}"
         return int(code)
 
     def finish_all(self) -> None:
-        """All workers end well, and then all servers by themselves."""
+        """Assert that all workers exit with 0, and that all servers then end by themselves."""
         for rank in range(self.workers):
             code = self.finish(f"worker {rank}")
             assert code == 0, f"worker {rank} ended with {code}:\n{self.logs()}"

@@ -1,4 +1,4 @@
-"""What the workers of test_server.py and test_hostile.py do: one function for each job."""
+"""The workers of test_server.py and test_hostile.py: one function per job."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def raises(kind, *words):
 
 
 def gradients(step, rank, shapes=SHAPES, dtype="float32"):
-    """What a worker's gradients are in a step: every worker can tell those of all others."""
+    """Return a worker's gradients in a step; every worker can compute those of all others."""
     random = np.random.RandomState(1000 * step + rank)
     return {key: random.uniform(-1, 1, shape).astype(dtype) for key, shape in shapes.items()}
 
@@ -58,7 +58,7 @@ def pulled(kv, shapes=SHAPES, dtype="float32"):
     return {key: out.asnumpy() for key, out in outs.items()}
 
 
-# ---- the contract of a synchronous store ----
+# ---- semantics of a synchronous store ----
 
 
 def contract(argument):
@@ -86,7 +86,7 @@ def sums():
     kv = made("dist_sync")
     assert (kv.rank, kv.num_workers, kv.type) == (RANK, WORKERS, "dist_sync")
     for key, value in first_values().items():
-        np.testing.assert_array_equal(pulled(kv)[key], value)  # worker 0's
+        np.testing.assert_array_equal(pulled(kv)[key], value)  # the values of worker 0
     split = {key: len(spec.segments) for key, spec in kv._specs.items()}
     assert split == {"small": 1, "bias": 1, "rows": 2, "flat": 2, "more": 2}, split
     assert [segment[1:] for segment in kv._specs["flat"].segments] == [(0, 700), (700, 2100)]  # whole rows
@@ -98,10 +98,10 @@ def sums():
         expected = {key: sum(gradients(step, rank)[key] for rank in range(WORKERS)) for key in SHAPES}
         for key, value in pulled(kv).items():
             np.testing.assert_array_equal(value, expected[key])
-    for step in range(5):  # pushes that nobody pulls
+    for step in range(5):  # pushes without a pull
         kv.push("small", mx.nd.ones(SHAPES["small"]) * step)
     np.testing.assert_array_equal(pulled(kv)["small"], np.full(SHAPES["small"], 4.0 * WORKERS))
-    two = [mx.nd.ones(SHAPES["bias"]), mx.nd.ones(SHAPES["bias"]) * 2]  # of two contexts
+    two = [mx.nd.ones(SHAPES["bias"]), mx.nd.ones(SHAPES["bias"]) * 2]  # from two contexts
     out = mx.nd.zeros(SHAPES["bias"])
     kv.pushpull("bias", two, out=out)
     np.testing.assert_array_equal(out.asnumpy(), np.full(SHAPES["bias"], 3.0 * WORKERS))
@@ -144,7 +144,7 @@ def rows():
         updater("table", mx.nd.array(dense.sum(0)).tostype("row_sparse"), alone)
         kv.row_sparse_pull("table", out=out, row_ids=mx.nd.arange(100))
         np.testing.assert_array_equal(out.asnumpy(), alone.asnumpy())
-    kv.push("table", mx.nd.zeros((100, 20)) if RANK else pushed)  # dense from one, rows from another
+    kv.push("table", mx.nd.zeros((100, 20)) if RANK else pushed)  # dense from one worker, rows from the other
     updater("table", mx.nd.array(dense[0]), alone)
     whole = mx.nd.zeros((100, 20))
     kv.pull("table", out=whole)
@@ -156,7 +156,7 @@ def mistakes():
     kv.init("a", mx.nd.ones((2, 2)))
     with raises(mx.base.MXNetError, "a", "duplicate init"):
         kv.init("a", mx.nd.ones((2, 2)))
-    kv.init([3, "3"], [mx.nd.ones((2, 2)), mx.nd.zeros((2, 2))])  # numbers and strings, which are different keys
+    kv.init([3, "3"], [mx.nd.ones((2, 2)), mx.nd.zeros((2, 2))])  # integers and strings are different keys
     with raises(mx.base.MXNetError, "b", "not been initialized"):
         kv.push("b", mx.nd.ones((2, 2)))
     with raises(mx.base.MXNetError, "(2, 2)", "(4,)"):
@@ -178,12 +178,12 @@ def mistakes():
         kv.set_optimizer(HomeMade())
     with raises(AssertionError, "no optimizer"):
         kv.save_optimizer_states("nowhere")
-    if RANK:  # worker 1 means another array by the same key
+    if RANK:  # worker 1 uses the same key for another array
         with raises(mx.base.MXNetError, "'c'", "(3,)", "(4,)", "worker 1"):
             kv.init("c", mx.nd.ones((4,)))
     else:
         kv.init("c", mx.nd.ones((3,)))
-    kv.push("a", mx.nd.ones((2, 2)))  # all goes on
+    kv.push("a", mx.nd.ones((2, 2)))  # the store still works
     out = mx.nd.zeros((2, 2))
     kv.pull("a", out)
     assert (out.asnumpy() == WORKERS).all()
@@ -194,18 +194,18 @@ def compressed():
         kv = RemoteStore("dist_sync")
         kv.set_gradient_compression(params)
         kv.init([1, 2], [mx.nd.zeros((3,)), mx.nd.zeros((50, 40))])
-        for value in expected:  # 0.375 three times: what is kept back is sent when it has grown to the threshold
+        for value in expected:  # 0.375 three times: the residual is sent when it reaches the threshold
             for key, shape in ((1, (3,)), (2, (50, 40))):
                 out = mx.nd.zeros(shape)
                 kv.pushpull(key, mx.nd.full(shape, 0.375), out=out)
                 np.testing.assert_array_equal(out.asnumpy(), np.full(shape, value * WORKERS, dtype="float32"))
 
 
-# ---- the numbers of one process ----
+# ---- results of one process ----
 
 
 def changed(optimizer, step):
-    """What a program changes as it goes; it must hold on the servers too."""
+    """Change settings during training; the servers must apply them too."""
     optimizer.rescale_grad = 1 / (4 + step)
     if step == 5:
         optimizer.set_learning_rate(0.02)
@@ -228,11 +228,11 @@ def one_process(name, settings, steps):
 
 
 def exchange(kv, step):
-    """A step as a Trainer takes it: some gradients early, a commit, the weights."""
+    """Run a step as a Trainer does: some gradients early, a commit, then the weights."""
     mine = {key: torch.from_numpy(value) for key, value in gradients(step, RANK).items()}
     late, early = list(mine)[:2], list(mine)[2:]
     kv.exchange_push(early, [mine[key] for key in early])
-    kv.exchange_push(late, [torch.ones_like(mine[key]) for key in late])  # the program changes its mind
+    kv.exchange_push(late, [torch.ones_like(mine[key]) for key in late])  # the program changes these gradients
     kv.exchange_push(late, [mine[key].reshape(-1) for key in late])
     kv.exchange_commit(list(mine))
     outs = {key: torch.empty(shape) for key, shape in SHAPES.items()}
@@ -255,7 +255,7 @@ def updates(name, settings, steps=20):
             by_keys.push(key, mx.nd.array(value))
         exchanged = exchange(by_exchange, step)
     for key, value in pulled(by_keys).items():
-        # Pieces begin elsewhere in the vectors of a kernel than the whole array does: the last bit may differ.
+        # Pieces start at other offsets within a kernel's vectors than the whole array: the last bit may differ.
         np.testing.assert_allclose(value, expected[key], rtol=2e-6, atol=2e-7, err_msg=f"{name} {key}")
         np.testing.assert_array_equal(value, exchanged[key])
 
@@ -272,7 +272,7 @@ def staleness_zero_is_synchronous():
 
 
 def optimizer_after_init():
-    """An optimizer of whole weights comes when arrays are split already."""
+    """Set an optimizer of whole weights after arrays were split."""
     kv = made("dist_sync")
     optimizer = mx.optimizer.LAMB(learning_rate=0.01)
     kv.set_optimizer(optimizer)
@@ -303,7 +303,7 @@ def states(folder):
     other.init(list(values), [mx.nd.array(value) for value in values.values()])
     other.load_optimizer_states(f"{folder}/states")
     assert other._updater.optimizer.beta1 == 0.8
-    # The file is that of one process: an updater of one goes on from it just so.
+    # The file equals that of one process: its updater can resume from it.
     alone = mx.optimizer.get_updater(mx.optimizer.Adam()).restored(f"{folder}/states", {})
     assert alone.states["rows"][0].shape == SHAPES["rows"]
     weights = {key: mx.nd.array(value) for key, value in values.items()}
@@ -316,11 +316,11 @@ def states(folder):
         np.testing.assert_allclose(one[key], weights[key].asnumpy(), rtol=1e-5, atol=1e-6)
 
 
-# ---- without rounds ----
+# ---- asynchronous stores ----
 
 
 def slope(weight, random):
-    """The gradient of the squared distance of `inputs @ weight` from what (1, 2, ..., 8) gives, on a random batch."""
+    """Return the gradient of the squared error of `inputs @ weight` for weights (1, 2, ..., 8), on a random batch."""
     inputs = random.uniform(-1, 1, (32, 8)).astype("float32")
     return inputs.T @ (inputs @ weight - inputs @ np.arange(1.0, 9.0, dtype="float32")) / 32
 
@@ -344,7 +344,7 @@ def told(kv, what):
 
 
 def without_rounds(argument):
-    """Worker 1 is slow, then dies; worker 2 comes late. The others go on."""
+    """Worker 1 is slow, then dies; worker 2 starts late. The others continue."""
     for kv in (RemoteStore("dist_async"), RemoteStore("dist_stale", staleness=2)):
         kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.2))
         kv.init("w", mx.nd.zeros((8,)))
@@ -356,7 +356,7 @@ def without_rounds(argument):
 
 
 def bounded(kv):
-    """`kv` is stale by at most 2: worker 0 runs until it must wait for worker 1."""
+    """`kv` has a staleness of at most 2: worker 0 runs until it must wait for worker 1."""
     kv.init("x", mx.nd.zeros((1,)))
     out = mx.nd.zeros((1,))
     if RANK == 1:
@@ -369,7 +369,7 @@ def bounded(kv):
     kv.push("x", mx.nd.ones((1,)))
     began = time.monotonic()
     tell("three ahead")
-    kv.pull("x", out)  # worker 1 has pushed nothing: this ends when it is no more
+    kv.pull("x", out)  # worker 1 has pushed nothing: this returns when it dies
     tell(f"went on after {time.monotonic() - began:.2f} s")
     for _ in range(3):
         kv.pushpull("x", mx.nd.ones((1,)), out=out)
@@ -379,7 +379,7 @@ def bounded(kv):
 
 
 def back_again(argument):
-    """Worker 1, started anew, joins what runs."""
+    """Worker 1 is restarted and joins the running job."""
     RemoteStore("dist_async")
     kv = RemoteStore("dist_stale", staleness=2)
     kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.2))
@@ -394,11 +394,11 @@ def back_again(argument):
     kv.barrier()
 
 
-# ---- what goes wrong ----
+# ---- faults ----
 
 
 def faults(argument):
-    """Worker 1 is stopped, then killed; then server 1 is killed. Worker 0 says what it saw."""
+    """Worker 1 is stopped, then killed; then server 1 is killed. Worker 0 reports what it observes."""
     tell("here")
     session().store.get("begin", timeout=LIMIT)
     kv = RemoteStore("dist_sync")
@@ -440,7 +440,7 @@ def watch(act):
 
 
 def train(argument):
-    """Train slowly until told to stop, then compare with one process."""
+    """Train slowly until stopped, then compare with one process."""
     kv = made("dist_sync")
     kv.set_optimizer(mx.optimizer.create("sgd", learning_rate=0.1, momentum=0.9))
     tell("ready")
@@ -459,11 +459,11 @@ def train(argument):
     assert session().world.servers == 1
 
 
-# ---- as MXNet's own servers ----
+# ---- programs recorded with MXNet's servers ----
 
 
 def recorded(folder):
-    """All programs that were recorded with MXNet's servers and so many workers, into FOLDER/RANK.npz."""
+    """Run all programs recorded with MXNet's servers for this many workers; write results to FOLDER/RANK.npz."""
     results = {}
     for name, program in PROGRAMS.items():
         if WORKERS in program.workers and "dist" in program.kind:

@@ -8,7 +8,7 @@ import neomx as mx
 from neomx import autograd, gluon
 from neomx.gluon.data.place import current_batch
 
-# (samples, of all workers in a batch, what is said to step). Of 9 samples one is left for worker 0 alone.
+# (samples, batch size over all workers, the argument of step). Of 9 samples, the last one is for worker 0 only.
 CASES = [
     (8, 4, "constant"),
     (7, 4, "constant"),
@@ -27,7 +27,7 @@ def network():
 
 
 def train(samples, batch, said, epochs=3):
-    """The weights after some epochs, and how many steps this worker made."""
+    """Return the weights after some epochs, and the number of steps of this worker."""
     kv = mx.kv.create("dist_sync")
     rng = np.random.RandomState(samples)
     data = gluon.data.ArrayDataset(rng.rand(samples, 3).astype("float32"), rng.rand(samples, 2).astype("float32"))

@@ -1,4 +1,4 @@
-"""Transformers small enough for tests, and what was recorded of others."""
+"""Small transformers for tests, and recordings of others."""
 
 import pathlib
 
@@ -28,7 +28,7 @@ def small_gpt2(seed=0, **kwargs):
 
 
 def lively(net):
-    """With weights so large that everything matters, and that text is not one word again and again."""
+    """Enlarge the weights, so that everything affects the result and generated text does not repeat one word."""
     mx.random.seed(5)
     for param in net.collect_params().values():
         param.set_data(param.data() + 0.5 * nd.random.normal(shape=param.shape))

@@ -1,4 +1,4 @@
-"""Everything in tests/devices, in processes of its own: a pretend accelerator is registered there, for good."""
+"""Runs tests/devices in separate processes, because a pretend accelerator is registered there permanently."""
 
 import pathlib
 import subprocess

@@ -1,4 +1,4 @@
-"""The small nets, data and loops that tests of twins share, also in the processes they start."""
+"""Small nets, data and loops shared by the tests of twins and the processes they start."""
 
 import numpy as np
 import torch
@@ -20,12 +20,12 @@ def _initialized(*layers):
 
 
 def mlp():
-    """The same weights at every call."""
+    """Return an MLP with the same weights at every call."""
     return _initialized(nn.Dense(16, in_units=12, activation="relu"), nn.Dense(4, in_units=16))
 
 
 def lenet(dropout=0.0):
-    """A convolution, BatchNorm, pooling, Dropout and Dense; the same weights at every call."""
+    """Return a convolution, BatchNorm, pooling, Dropout and Dense, with the same weights at every call."""
     return _initialized(
         nn.Conv2D(4, 3, in_channels=1, activation="relu"),
         nn.BatchNorm(in_channels=4),
@@ -38,7 +38,7 @@ def lenet(dropout=0.0):
 
 
 def train_torch(call, optimizer, data, steps=4):
-    """The losses of a torch training loop, which seeds dropout anew in each step."""
+    """Return the losses of a torch training loop, which reseeds dropout in each step."""
     losses = []
     for step in range(steps):
         mx.random.seed(step)
@@ -51,7 +51,7 @@ def train_torch(call, optimizer, data, steps=4):
 
 
 def train_block(net, step_weights, data, steps=4):
-    """The losses of an MXNet training loop, which seeds dropout anew in each step."""
+    """Return the losses of an MXNet training loop, which reseeds dropout in each step."""
     losses = []
     for step in range(steps):
         mx.random.seed(step)
@@ -64,16 +64,16 @@ def train_block(net, step_weights, data, steps=4):
 
 
 def sgd_trainer(net):
-    """A step of gluon's momentum SGD, at a rate that stays: then it is torch's rule too."""
+    """Return a step of gluon's momentum SGD with a constant rate, which is equivalent to torch's."""
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.02, "momentum": 0.9})
     return lambda: trainer.step(1)
 
 
 def sgd_torch(twin):
-    """torch's momentum SGD."""
+    """Return torch's momentum SGD."""
     return torch.optim.SGD(twin.parameters(), lr=0.02, momentum=0.9)
 
 
 def values(net):
-    """All parameters of a Block, in their order."""
+    """Return all parameters of a Block, in order."""
     return [param.data().asnumpy() for param in net.collect_params().values()]

@@ -1,8 +1,8 @@
 """Install the wheel into an empty virtual environment and run it there, without this tree: `make test-wheel`.
 
-First the package alone: every module is imported, README's first program runs by itself and on two workers, and what
-needs an extra must say which. Then each extra is installed and tried. This needs an index of packages, a few minutes,
-and 2 GB of disk. It prints a line for each step, and ends with exit code 1 at the first that fails.
+First it checks the package without extras: every module is imported, README's first program runs in one process and on
+two workers, and functions that need an extra must name it. Then each extra is installed and used. This needs a package
+index, a few minutes, and 2 GB of disk. It prints a line for each step, and exits with code 1 at the first failure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ assert model_store._model_sha1
 
 
 class Environment:
-    """A virtual environment, and a directory in which programs run that sees nothing of the tree."""
+    """A virtual environment, and a working directory outside of the tree."""
 
     def __init__(self, folder: pathlib.Path, python: str, constraints: pathlib.Path):
         self.folder, self.constraints = folder, constraints
@@ -38,11 +38,11 @@ class Environment:
         run("create an empty virtual environment", [python, "-m", "venv", str(folder / "venv")], self.work)
 
     def program(self, name: str) -> str:
-        """A program of the environment."""
+        """Return the path of a program of the environment."""
         return str(self.folder / "venv" / "bin" / name)
 
     def install(self, *requirements: str) -> None:
-        """By pip, with the versions that were tested together."""
+        """Install by pip, with the tested versions."""
         options = ["install", "--quiet", "--constraint", str(self.constraints)]
         run(
             f"install {' '.join(requirements)}",
@@ -51,17 +51,17 @@ class Environment:
         )
 
     def run(self, what: str, *command: str) -> str:
-        """Run a program of the environment; returns what it printed."""
+        """Run a program of the environment; return its output."""
         return run(what, [self.program(command[0]), *command[1:]], self.work)
 
     def doctor(self) -> dict[str, dict[str, object]]:
-        """The findings of neomx doctor, which must find no problem."""
+        """Return the findings of neomx doctor, which must not report a problem."""
         said = json.loads(self.run("neomx doctor --json", "neomx", "doctor", "--json"))
         return {finding["check"]: finding for finding in said["findings"]}
 
 
 def run(what: str, command: list[str], folder: pathlib.Path) -> str:
-    """Run a command without anything of this process's Python environment; ends this program if it fails."""
+    """Run a command without this process's Python environment; exits this program on failure."""
     environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     began = time.monotonic()
     done = subprocess.run(
@@ -74,14 +74,14 @@ def run(what: str, command: list[str], folder: pathlib.Path) -> str:
 
 
 def expect(holds: bool, what: str) -> None:
-    """End this program unless it holds."""
+    """Exit this program unless the condition holds."""
     print(f"{'ok' if holds else 'FAILED':6} {'':8}  {what}", flush=True)
     if not holds:
         sys.exit(1)
 
 
 def build(folder: pathlib.Path) -> pathlib.Path:
-    """The wheel, built from the source distribution."""
+    """Build the wheel from the source distribution, and return its path."""
     run(
         "build sdist and wheel",
         [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(TREE)],
@@ -93,7 +93,7 @@ def build(folder: pathlib.Path) -> pathlib.Path:
 
 
 def check_core(venv: Environment) -> None:
-    """The package alone."""
+    """Check the package without extras."""
     venv.run("pip check", "python", "-m", "pip", "check")
     where = venv.run("neomx is imported from the environment", "python", "-c", "import neomx; print(neomx.__file__)")
     expect(where.startswith(str(venv.folder / "venv")), f"it is {where.strip()}")
@@ -102,7 +102,7 @@ def check_core(venv: Environment) -> None:
     found = venv.doctor()
     for extra in EXTRAS:
         finding = found[f"software.extra.{extra}"]
-        expect(finding["remedy"] == f'pip install "neomx[{extra}]"', f"neomx doctor tells how to install {extra}")
+        expect(finding["remedy"] == f'pip install "neomx[{extra}]"', f"neomx doctor says how to install {extra}")
     program = re.search(r"```python\n(.*?)```", (TREE / "README.md").read_text(), re.DOTALL)
     assert program is not None
     (venv.work / "train.py").write_text(program[1])
@@ -117,7 +117,7 @@ def check_core(venv: Environment) -> None:
 
 
 def check_extra(venv: Environment, wheel: pathlib.Path, extra: str) -> None:
-    """The package with one more extra."""
+    """Check the package with one more extra."""
     venv.install(f"{wheel}[{extra}]")
     venv.run(
         f"import all modules, and use the extra {extra}",
@@ -132,10 +132,10 @@ def check_extra(venv: Environment, wheel: pathlib.Path, extra: str) -> None:
 
 
 def main() -> None:
-    """Build, install, run."""
+    """Build, install and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default=sys.executable, help="the interpreter that makes the environment")
-    parser.add_argument("--extras", nargs="*", default=EXTRAS, help="the extras to try (default: all)")
+    parser.add_argument("--python", default=sys.executable, help="interpreter that creates the environment")
+    parser.add_argument("--extras", nargs="*", default=EXTRAS, help="extras to check (default: all)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="neomx-wheel-") as name:
         folder = pathlib.Path(name)

@@ -1,1 +1,1 @@
-"""`neomx check`: reads MXNet scripts, without running them, and tells what neomx has of what they use."""
+"""`neomx check`: reads MXNet scripts without running them, and reports which of the names they use neomx supports."""

@@ -1,4 +1,4 @@
-"""What functions and classes of neomx take and give, and the strings that stand for classes."""
+"""Parameters and results of neomx's functions and classes, and strings that name registered classes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .package import OPAQUE, Value, is_ours, source
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What a call takes."""
+    """The keywords that a call accepts."""
 
     positional: tuple[str, ...] = ()
     keywords: frozenset[str] = frozenset()
-    pattern: str = "(?!)"  # keywords that it takes besides
-    ignores: bool = False  # whether it ignores all others, with a warning
+    pattern: str = "(?!)"  # further keywords that it accepts
+    ignores: bool = False  # whether it ignores all other keywords, with a warning
 
     def takes(self, keyword: str) -> bool:
-        """Whether it knows a keyword."""
+        """Return whether a keyword is accepted."""
         return keyword in self.keywords or re.fullmatch(self.pattern, keyword) is not None
 
 
@@ -32,7 +32,7 @@ ANYTHING = r".*"
 
 
 def row_of(value: Value) -> Any:
-    """The row of the op table that a function was made from, or None."""
+    """Return the row of the op table from which a function was made, or None."""
     from ..ops.table import Op
 
     row = None if value.made else getattr(value.thing, "op", None)
@@ -40,7 +40,7 @@ def row_of(value: Value) -> Any:
 
 
 def signature(value: Value) -> Signature:
-    """The arguments of a function, a method or a class."""
+    """Return the signature of a function, a method or a class."""
     row = row_of(value)
     if row is not None:
         return _of_op(row, value.thing.__module__)
@@ -69,7 +69,7 @@ def _of_op(row: Any, module: str) -> Signature:
 
 def _of_class(cls: type) -> Signature:
     declared = vars(cls).get("__signature__")
-    if declared is not None:  # an iterator over files
+    if declared is not None:  # an iterator that reads files
         return Signature((), frozenset(declared.parameters), ignores=True)
     made, init = inspect.signature(cls), cls.__init__  # type: ignore[misc]
     if isinstance(init, FunctionType) and [*made.parameters] == [*inspect.signature(init).parameters][1:]:
@@ -86,7 +86,7 @@ def _plain(given: inspect.Signature) -> Signature:
 
 
 def _of_function(function: Any, owner: type | None, depth: int = 0) -> Signature:
-    """The signature of a function. What it passes on as **kwargs is looked up in the function that gets it."""
+    """Return the signature of a function. Keywords that it forwards as **kwargs are looked up in the receiver."""
     own = _plain(inspect.signature(function))
     is_static = owner is not None and isinstance(inspect.getattr_static(owner, function.__name__, None), staticmethod)
     if owner is not None and isinstance(function, FunctionType) and not is_static:
@@ -102,7 +102,7 @@ def _of_function(function: Any, owner: type | None, depth: int = 0) -> Signature
 
 
 def _receivers(function: Any, owner: type | None) -> Iterator[tuple[Any, type | None] | None]:
-    """The functions that get a function's **kwargs, each with its class; None for a use that is not understood."""
+    """Yield the functions that receive a function's **kwargs, each with its class; None for other uses of **kwargs."""
     variable = next(p.name for p in inspect.signature(function).parameters.values() if p.kind is p.VAR_KEYWORD)
     tree = source(function)
     nodes = list(ast.walk(tree)) if tree else []
@@ -137,7 +137,7 @@ def _called(called: ast.expr, function: Any, owner: type | None) -> tuple[Any, t
 
 
 def result(value: Value) -> Value | None:
-    """The object that a call gives; None if its class is not known."""
+    """Return the object that a call returns; None if its class is unknown."""
     if value.made or value.thing is OPAQUE or not is_ours(value.path):
         return None
     if isinstance(value.thing, type):
@@ -160,16 +160,16 @@ def _array(path: str) -> Value:
     return Value(f"mxnet.{path}", getattr(importlib.import_module(f"neomx.{module}"), name), made=True)
 
 
-# ---- strings that stand for classes ----
+# ---- strings that name registered classes ----
 
-# What a string is the name of that is given to a parameter of this name, in any function.
+# Parameter names, in any function, whose string arguments name a class of this kind.
 _PARAMETERS = {
     **dict.fromkeys(("optimizer",), "optimizer"),
     **dict.fromkeys(("eval_metric", "metric", "validation_metric"), "metric"),
     **dict.fromkeys(("init", "initializer"), "initializer"),
     **dict.fromkeys(("kvstore",), "kvstore"),
 }
-# The functions that make something of a name.
+# Functions that create an object from a name.
 _FACTORIES = {
     "optimizer": ("neomx.optimizer", "create"),
     "kvstore": ("neomx.kvstore", "create"),
@@ -178,7 +178,7 @@ _FACTORIES = {
 
 
 def kind_of(value: Value, parameter: str) -> str | None:
-    """What a string is the name of that is given to this parameter: an optimizer, a metric, an initializer, ..."""
+    """Return the kind of class that a string argument of this parameter names: an optimizer, a metric, ..."""
     if parameter in _PARAMETERS:
         return _PARAMETERS[parameter]
     if parameter.endswith("_initializer"):
@@ -190,7 +190,7 @@ def kind_of(value: Value, parameter: str) -> str | None:
 
 
 def registered(kind: str) -> Mapping[str, Any]:
-    """{name: class} of a kind: what may be given as a string."""
+    """Return {name: class} of a kind: the valid strings."""
     if kind == "optimizer":
         from ..optimizer import Optimizer
 

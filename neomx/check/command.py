@@ -1,4 +1,4 @@
-"""`neomx check`: what of a script runs on neomx, what differs from MXNet, what is missing, and how to start it."""
+"""`neomx check`: reports which names of a script run on neomx, differ from MXNet or are missing, and how to run it."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from .report import Report
 from .starting import starts
 
 EPILOG = """examples:
-  neomx check train.py               what differs from MXNet, what is missing, and the command that starts it
-  neomx check -v train.py            the names that run as they are, too
-  neomx check src demo.ipynb         all *.py files of a folder, and the code cells of a notebook
-  neomx check --json src             for tools
-  neomx check --fix --diff train.py  show how its import statements would change, and write nothing
+  neomx check train.py               report differences from MXNet, missing names, and the command to start it
+  neomx check -v train.py            also list names that run unchanged
+  neomx check src demo.ipynb         check all *.py files of a folder, and a notebook
+  neomx check --json src             print JSON
+  neomx check --fix --diff train.py  show how import statements would change, without writing
   neomx check --fix train.py         change `import mxnet as mx` to `import neomx as mx`, and so on
 
-Scripts are read, and never run. The exit code is 0 if nothing is missing, 1 if something is, 2 for wrong arguments.
-Import statements need not be changed: `python -m neomx train.py` runs a script as it is.
+Scripts are read but never run. The exit code is 0 if nothing is missing, 1 if something is, 2 for wrong arguments.
+Import statements need not be changed: `python -m neomx train.py` runs an unchanged script.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `neomx check`."""
+    """Add the options of `neomx check` to the parser."""
     add = parser.add_argument
     add("paths", nargs="+", metavar="train.py|demo.ipynb|folder", help="scripts, notebooks, folders of scripts")
-    add("-v", "--verbose", action="store_true", help="list the names that run as they are, too")
+    add("-v", "--verbose", action="store_true", help="also list names that run unchanged")
     add("--json", action="store_true", help="print the findings as JSON")
-    add("--fix", action="store_true", help="change import statements so that scripts import neomx, and nothing else")
-    add("--diff", action="store_true", help="with --fix: show what would change, and write nothing")
+    add("--fix", action="store_true", help="change import statements, and nothing else, so that scripts import neomx")
+    add("--diff", action="store_true", help="with --fix: show the changes without writing them")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Check the files and print what was found; 1 if something is missing."""
+    """Run `neomx check`: check the files and print the findings. Returns 1 if something is missing."""
     if options.diff and not options.fix:
-        raise MXNetError("--diff shows what --fix would change: give both")
+        raise MXNetError("--diff requires --fix: pass both")
     if options.json and options.fix:
-        raise MXNetError("give either --json or --fix")
+        raise MXNetError("--json and --fix cannot be combined: pass one of them")
     read = [sources.read(path) for path in dict.fromkeys(sources.find(options.paths))]
     return _fix(read, options.diff) if options.fix else _check(read, options.verbose, options.json)
 
@@ -75,20 +75,20 @@ def _lines(reports: Sequence[Report], verbose: bool) -> Iterator[str]:
         good = sum(report.is_good for report in using)
         yield f"{len(reports)} files, of which {len(using)} use MXNet; nothing is missing for {good} of these"
     elif reports and not using and reports[0].is_good:
-        yield f"{reports[0].source.path}: it does not import mxnet"
+        yield f"{reports[0].source.path}: does not import mxnet"
     elif not reports:
-        yield "no *.py files there"
+        yield "no *.py files found"
 
 
 def _fix(read: list[sources.Source], only_show: bool) -> int:
-    """Change import statements; 1 if a file was left as it is though it imports MXNet."""
+    """Change import statements. Returns 1 if a file that imports MXNet was not changed."""
     left = 0
     for source in read:
         try:
             text = imports.rewritten(source)
         except imports.NotSafe as reason:
             left += 1
-            print(f"{source.path}: left as it is. {reason}")
+            print(f"{source.path}: not changed. {reason}")
             continue
         if text == source.text:
             continue

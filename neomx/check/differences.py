@@ -1,6 +1,6 @@
-"""Which names differ from MXNet's, and what docs/differences.md says of them. The data file quotes that page.
+"""Names that differ from MXNet's, with quotations from docs/differences.md in a data file.
 
-`tests/check/test_differences.py` compares the quotations with the page, and renews them when it is run as a script.
+`tests/check/test_differences.py` compares the quotations with the page, and updates them when run as a script.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAGE = "docs/differences.md"
 class Entry:
     """One sentence of the page and a name that it is about.
 
-    With a `keyword` it is about calls that give it, with a `value` about those that give it this constant.
+    With a `keyword` it applies to calls that pass it, with a `value` to those that pass this constant.
     """
 
     section: str
@@ -32,21 +32,21 @@ class Entry:
     name: str
     keyword: str = ""
     value: Any = None
-    missing: bool = False  # the name is not there, or fails when it is used
+    missing: bool = False  # the name does not exist, or fails when it is used
 
     @property
     def link(self) -> str:
-        """The place of the page that it stands in."""
+        """The address of its section on the page."""
         return f"{PAGE}#{anchor(self.section)}"
 
 
 def anchor(heading: str) -> str:
-    """The fragment of a link to a heading, as GitHub makes it."""
+    """Return the fragment of a link to a heading, as GitHub generates it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def parse(text: str) -> tuple[str, str, Any]:
-    """`mx.kv.create(name='dist_async')` as name, keyword and value."""
+    """Split `mx.kv.create(name='dist_async')` into name, keyword and value."""
     name, _, argument = text.rstrip(")").partition("(")
     keyword, _, value = argument.partition("=")
     return name, keyword, ast.literal_eval(value) if value else None
@@ -65,7 +65,7 @@ def _by_last_part() -> dict[str, list[Entry]]:
 
 @functools.cache
 def _found(name: str) -> tuple[Any, str, Any]:
-    """What an entry's name stands for: the object that has it, its last part, and the object itself or None."""
+    """Resolve an entry's name: return the object that has it, its last part, and the object itself or None."""
     path, _, last = name.replace("mx.", "mxnet.", 1).rpartition(".")
     parent = package.find(path)
     assert isinstance(parent, Value), name
@@ -74,7 +74,7 @@ def _found(name: str) -> tuple[Any, str, Any]:
 
 
 def about(value: Value | Missing, keywords: dict[str, Any] | None = None) -> list[Entry]:
-    """The entries about a name that is used or, with the `keywords` of a call, about a call of it."""
+    """Return the entries about the use of a name or, with the `keywords` of a call, about a call of it."""
     if isinstance(value, Missing):
         names = [value.attribute]
     else:  # it may have been imported under another name

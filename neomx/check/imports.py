@@ -1,4 +1,4 @@
-"""`neomx check --fix`: import statements of MXNet's modules become imports of neomx's. Nothing else is touched."""
+"""`neomx check --fix`: replaces imports of MXNet's modules by imports of neomx's, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .sources import Source, lines_of
 
 
 class NotSafe(Exception):
-    """Why a file is left as it is."""
+    """Raised with the reason why a file is not changed."""
 
 
 def rewritten(source: Source) -> str:
-    """The file's text with imports of neomx; raises NotSafe if the script might not do the same with them."""
+    """Return the text of the file with imports of neomx. Raises NotSafe if the script might behave differently."""
     lines = lines_of(source.text)
     edits = [edit for node in ast.walk(source.tree) for edit in _edits(node, lines)]
     if not edits and not source.problems:
         return source.text
     if source.is_notebook:
-        raise NotSafe(f"notebooks are not rewritten. Put `import {COMPAT}` into the first cell")
+        raise NotSafe(f"notebooks are not rewritten. Add `import {COMPAT}` to the first cell")
     if source.problems:
         raise NotSafe(f"line {source.problems[0].line}: {source.problems[0].message}")
     for (row, start), end, text in sorted(edits, reverse=True):
@@ -38,7 +38,7 @@ def rewritten(source: Source) -> str:
 
 
 def write(source: Source, text: str) -> None:
-    """Put the text into the file, in its encoding, by one rename."""
+    """Write the text to the file atomically, in the file's encoding."""
     with open(source.path, "rb") as file:
         encoding, _ = tokenize.detect_encoding(file.readline)
     with replacing(source.path) as out:
@@ -46,15 +46,15 @@ def write(source: Source, text: str) -> None:
 
 
 def difference(source: Source, text: str) -> str:
-    """What would change, as `diff -u` shows it."""
+    """Return the changes in the format of `diff -u`."""
     return "".join(difflib.unified_diff(lines_of(source.text), lines_of(text), source.path, source.path))
 
 
-# ---- what is not safe ----
+# ---- scripts that cannot be changed safely ----
 
 
 def _refuse(source: Source, text: str) -> None:
-    """Raise NotSafe if a script depends on the names that its import statements have."""
+    """Raise NotSafe if a script depends on the names in its import statements."""
     assert _without_imports(text) == _without_imports(source.text), "only import statements change"
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and re.search(r"\b(__import__|import_module|find_spec)$", ast.unparse(node.func)):
@@ -66,7 +66,7 @@ def _refuse(source: Source, text: str) -> None:
             for name in names:
                 if name.partition(".")[0] in COMPANIONS:
                     raise NotSafe(
-                        f"line {node.lineno}: {name} imports mxnet itself. Run the script with python -m neomx, or put "
+                        f"line {node.lineno}: {name} imports mxnet itself. Run the script with python -m neomx, or add "
                         f"`import {COMPAT}` before that line"
                     )
     _refuse_names(source, text)
@@ -79,18 +79,18 @@ def _refuse_string(node: ast.expr, named: ast.expr | None) -> None:
 
 
 def _refuse_names(source: Source, text: str) -> None:
-    """Raise NotSafe if the script needs what is there under the name mxnet alone."""
+    """Raise NotSafe if the script needs names that exist only under the name mxnet."""
     for finding in check(dataclasses.replace(source, text=text, tree=ast.parse(text)))[0]:
         if finding.kind == "missing" and finding.name.startswith("numpy."):
             raise NotSafe(f"line {finding.line}: {finding.name}: {finding.message}")
         if finding.name == "mx.__version__":
             raise NotSafe(
-                f"line {finding.line}: __version__ is 1.9.1 under the name mxnet, and neomx's own under the name neomx"
+                f"line {finding.line}: mxnet.__version__ is 1.9.1, but neomx.__version__ is neomx's own version"
             )
 
 
 def _without_imports(text: str) -> str:
-    """A syntax tree without its import statements."""
+    """Return a syntax tree without its import statements, as text."""
 
     class Without(ast.NodeTransformer):
         def visit_Import(self, node: ast.Import) -> ast.AST:
@@ -102,9 +102,9 @@ def _without_imports(text: str) -> str:
     return ast.dump(Without().visit(ast.parse(text)))
 
 
-# ---- what changes ----
+# ---- the edits ----
 
-Edit = tuple[tuple[int, int], int, str]  # (line from 0, column), the column after it, what to put there
+Edit = tuple[tuple[int, int], int, str]  # (line from 0, start column), end column, replacement
 
 
 def _edits(node: ast.AST, lines: list[str]) -> Iterator[Edit]:
@@ -119,7 +119,7 @@ def _edits(node: ast.AST, lines: list[str]) -> Iterator[Edit]:
 
 
 def _imported(alias: ast.alias) -> str | None:
-    """What takes the place of a module's name in `import ...`."""
+    """Return the replacement for a module's name in `import ...`."""
     ours, root = meaning(alias.name), alias.name.partition(".")[0]
     if ours is None:
         if root in EMPTY:
@@ -139,7 +139,7 @@ def _edits_from(node: ast.ImportFrom, module: str, lines: list[str]) -> Iterator
     if ours is None:  # from horovod import mxnet
         alias = node.names[0]
         if module not in EMPTY or len(node.names) > 1 or alias.name != "mxnet":
-            raise NotSafe(f"line {node.lineno}: of {module}, neomx has no more than {module.partition('.')[0]}.mxnet")
+            raise NotSafe(f"line {node.lineno}: of {module}, neomx only has {module.partition('.')[0]}.mxnet")
         ours, _, name = MEANS[f"{module}.mxnet"].rpartition(".")
         start = _start(lines, alias)
         yield start, start[1] + len("mxnet"), name if alias.asname else f"{name} as mxnet"
@@ -151,6 +151,6 @@ def _edits_from(node: ast.ImportFrom, module: str, lines: list[str]) -> Iterator
 
 
 def _start(lines: list[str], node: ast.alias | ast.stmt) -> tuple[int, int]:
-    """The line and column where a node begins; Python counts bytes."""
+    """Return the line and column at which a node begins, in characters; Python counts bytes."""
     row = node.lineno - 1
     return row, len(lines[row].encode()[: node.col_offset].decode())

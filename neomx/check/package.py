@@ -1,4 +1,4 @@
-"""What neomx has under MXNet's names."""
+"""Lookup of MXNet's names in neomx."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from ..compat.numpy_names import BUILTINS, RENAMED
 from ..compat.startup.neomx_aliases import EMPTY, MEANS
 
 ROOTS = frozenset({"neomx", *EMPTY, *(name.partition(".")[0] for name in MEANS)})
-COMPAT = "neomx.compat.mxnet"  # importing it makes MXNet's names mean neomx
+COMPAT = "neomx.compat.mxnet"  # importing it makes MXNet's names aliases of neomx
 COMPANIONS = ("gluoncv", "gluonnlp", "mxboard", "d2l")  # libraries that import mxnet themselves
 
 
-@dataclasses.dataclass(frozen=True, eq=False)  # things need not be comparable
+@dataclasses.dataclass(frozen=True, eq=False)  # `thing` may not be comparable
 class Value:
-    """What an expression stands for.
+    """The value of an expression.
 
-    `thing` is an object of neomx. If `made`, it is the class of the object; `sure` says that the object is not of
-    another subclass of what a function promises. `owner` is the class through which a method was found.
+    `thing` is an object of neomx. If `made` is set, it is the class of the object; `sure` means that the object is not
+    of another subclass of the declared return type. `owner` is the class through which a method was found.
     """
 
     path: str
@@ -39,7 +39,7 @@ class Value:
 
     @property
     def name(self) -> str:
-        """MXNet's name for it, as programs write it."""
+        """MXNet's name of the value, as programs write it."""
         return shown(self.path)
 
     @property
@@ -50,33 +50,33 @@ class Value:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Missing:
-    """A name that is not there: `attribute` of what `parent` stands for."""
+    """A name that does not exist: `attribute` of the value `parent`."""
 
     parent: Value
     attribute: str
 
     @property
     def name(self) -> str:
-        """The whole name, as programs write it."""
+        """The full name, as programs write it."""
         return shown(f"{self.parent.path}.{self.attribute}")
 
 
-OPAQUE = object()  # something that is there, of which no more is known
+OPAQUE = object()  # an object that exists, about which nothing else is known
 
 
 def shown(path: str) -> str:
-    """A dotted name as programs write it: `mx.nd.zeros` for `mxnet.nd.zeros`."""
+    """Return a dotted name as programs write it: `mx.nd.zeros` for `mxnet.nd.zeros`."""
     root, _, rest = path.partition(".")
     return f"mx.{rest}" if root in ("mxnet", "neomx") and rest else path
 
 
 def is_ours(path: str) -> bool:
-    """Whether a dotted name belongs to a module that neomx answers to."""
+    """Return whether a dotted name belongs to a module that neomx provides."""
     return path.partition(".")[0] in ROOTS
 
 
 def find(path: str) -> Value | Missing | None:
-    """What a dotted name that a program imports stands for; None if that cannot be told."""
+    """Return the value of a dotted name that a program imports; None if unknown."""
     root, *rest = path.split(".")
     if root not in ROOTS and root != "numpy":
         return None
@@ -91,7 +91,7 @@ def find(path: str) -> Value | Missing | None:
 
 @functools.cache
 def _root(name: str) -> ModuleType:
-    """The module that an import of a root binds; horovod and byteps have nothing but their module for MXNet."""
+    """Return the module that an import of a root name binds; horovod and byteps only have their module for MXNet."""
     if name not in EMPTY:
         return importlib.import_module("numpy" if name == "numpy" else "neomx")
     module = ModuleType(name)
@@ -102,7 +102,7 @@ def _root(name: str) -> ModuleType:
 
 
 def _submodule(value: Value, name: str) -> Value | None:
-    """The module that an import statement would load."""
+    """Return the module that an import statement would load."""
     path = f"{value.path}.{name}"
     if not value.is_module or value.path in EMPTY or isinstance(follow(value, name), Value):
         return None
@@ -113,12 +113,12 @@ def _submodule(value: Value, name: str) -> Value | None:
             return Value(path, importlib.import_module(whole))
     except ModuleNotFoundError as error:
         return None if error.name == whole else Value(path, OPAQUE)
-    except Exception:  # it is there, and needs something that is not installed
+    except Exception:  # it exists, but needs a package that is not installed
         return Value(path, OPAQUE)
 
 
 def follow(value: Value, attribute: str) -> Value | Missing | None:
-    """An attribute of a value; None if it cannot be told whether it exists."""
+    """Return an attribute of a value; None if it is unknown whether it exists."""
     path = f"{value.path}.{attribute}"
     if value.thing is OPAQUE:
         return None
@@ -133,14 +133,14 @@ def follow(value: Value, attribute: str) -> Value | Missing | None:
             return Value(path, OPAQUE)
         is_known = value.is_module or (isinstance(value.thing, type) and is_ours(path))
         return Missing(value, attribute) if is_known else None
-    except Exception:  # loaded on demand, with something that is not installed
+    except Exception:  # loaded on demand, and needs a package that is not installed
         return Value(path, OPAQUE)
     return Value(path, thing, owner=value.thing if isinstance(value.thing, type) else None)
 
 
 def _of_object(value: Value, attribute: str) -> Value | Missing | None:
-    """An attribute of an object of the class `value.thing`."""
-    for cls in (value.thing, *_subclasses(value.thing)):  # zeros(stype='csr') gives an object of a subclass
+    """Return an attribute of an instance of the class `value.thing`."""
+    for cls in (value.thing, *_subclasses(value.thing)):  # zeros(stype='csr') returns an instance of a subclass
         if hasattr(cls, attribute) or attribute in attributes(cls):
             found = inspect.getattr_static(cls, attribute, OPAQUE)
             thing = found if isinstance(found, FunctionType) else OPAQUE
@@ -159,7 +159,7 @@ def _subclasses(cls: type) -> Iterator[type]:
 
 @functools.cache
 def attributes(cls: type) -> frozenset[str]:
-    """The attributes of the objects of a class: those of the class, and those that its methods set."""
+    """Return the attributes of instances of a class: those of the class, and those that its methods set."""
     names = set(dir(cls))
     for base in cls.__mro__:
         names |= set(vars(base).get("__annotations__", ()))
@@ -172,7 +172,7 @@ def attributes(cls: type) -> frozenset[str]:
 
 @functools.cache
 def source(thing: Any) -> ast.Module | None:
-    """The syntax tree of a class or a function of neomx."""
+    """Return the syntax tree of a class or a function of neomx."""
     try:
         return ast.parse(textwrap.dedent(inspect.getsource(thing)))
     except (OSError, TypeError, SyntaxError):
@@ -180,7 +180,7 @@ def source(thing: Any) -> ast.Module | None:
 
 
 def exported(module: str, name: str) -> Value | None:
-    """What `from module import *` binds `name` to, if it does."""
+    """Return the value that `from module import *` binds `name` to, or None."""
     found = find(module) if is_ours(module) else None
     if not isinstance(found, Value) or not found.is_module or name not in listed(found.thing):
         return None
@@ -189,17 +189,18 @@ def exported(module: str, name: str) -> Value | None:
 
 
 def listed(module: ModuleType) -> list[str]:
-    """The public names of a module."""
+    """Return the public names of a module."""
     return list(getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")])
 
 
-# ---- what there is instead of a name that is missing ----
+# ---- suggestions for missing names ----
 
 
 def nearest(missing: Missing) -> str:
-    """The nearest name that neomx has, or ''.
+    """Return the most similar name that neomx has, or ''.
 
-    First the same name in another case, then the same name in another module, then a similar one in the same place.
+    It tries the same name in another case, then the same name in another module, then a similar name in the same
+    module.
     """
     parent, name = missing.parent, missing.attribute
     known = attributes(parent.thing) if parent.made else dir(parent.thing)
@@ -213,7 +214,7 @@ def nearest(missing: Missing) -> str:
 
 
 def _elsewhere(name: str, parent: Value) -> str:
-    """The shortest place where neomx has a public name, first below the room of `parent`; '' if there is none."""
+    """Return the shortest path of a public name in neomx, first within the package of `parent`; '' if there is none."""
     top, room = _root("neomx"), ".".join(parent.path.split(".")[1:2])
     starts = [(f"mx.{room}", getattr(top, room))] if isinstance(getattr(top, room, None), ModuleType) else []
     for start in (*starts, ("mx", top)):
@@ -224,7 +225,7 @@ def _elsewhere(name: str, parent: Value) -> str:
 
 
 def _below(path: str, module: ModuleType) -> Iterator[tuple[str, ModuleType]]:
-    """A module of neomx and all public ones below it, those with short names first."""
+    """Yield a module of neomx and all public modules below it, short names first."""
     level, seen = [(path, module)], {module.__name__}
     while level:
         yield from level
@@ -239,7 +240,7 @@ def _below(path: str, module: ModuleType) -> Iterator[tuple[str, ModuleType]]:
 
 
 def _belongs(thing: Any, name: str, module: ModuleType) -> bool:
-    """Whether a public name of a module is its own, and not something that it imports from another room."""
+    """Return whether a public name of a module is defined in its package, not imported from another one."""
     home = thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None) or ""
     return name in getattr(module, "__all__", ()) or home.split(".")[:2] == module.__name__.split(".")[:2]
 
@@ -248,12 +249,12 @@ def _belongs(thing: Any, name: str, module: ModuleType) -> bool:
 
 
 def numpy_has_again(name: str) -> bool:
-    """Whether NumPy has lost a name that `import mxnet` gives back to it."""
+    """Return whether NumPy removed a name that `import mxnet` restores."""
     return name in BUILTINS or name in RENAMED
 
 
 def numpy_remedy(name: str) -> str:
-    """What NumPy itself advises for a name that it dropped, or ''."""
+    """Return NumPy's own advice for a name that it removed, or ''."""
     try:
         getattr(_root("numpy"), name)
     except AttributeError as error:

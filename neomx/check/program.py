@@ -1,4 +1,4 @@
-"""What a script uses of MXNet, line by line, and what neomx has of it."""
+"""Finds the names of MXNet that a script uses, line by line, and whether neomx has them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .sources import Source
 from .values import NO_CONSTANT, Evaluator, constant
 
 KINDS = ("error", "missing", "differs", "note", "runs")
-# What a missing name raises, and so what a script catches that can do without.
+# Exceptions that a missing name raises; a script that catches one can do without the name.
 _CAUGHT = frozenset({"AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "Exception", "BaseException"})
-# Libraries that register nothing with MXNet.
+# Libraries that do not register anything with MXNet.
 _STRANGERS = frozenset(
     {"numpy", "scipy", "cv2", "PIL", "matplotlib", "tqdm", "h5py", "sklearn", "pandas", "tensorboardX"}
 )
-# Builtins and modules of Python 2, and what stands for them now.
+# Builtins and modules of Python 2, and their replacements.
 _OLD_NAMES = {
     **{"xrange": "range", "unicode": "str", "basestring": "str", "long": "int", "raw_input": "input"},
     **{"unichr": "chr", "reduce": "functools.reduce", "reload": "importlib.reload"},
@@ -39,7 +39,7 @@ _LAUNCHERS_VARIABLES = r"DMLC_(ROLE|NUM_WORKER|NUM_SERVER|WORKER_ID|PS_ROOT_\w+)
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What is said of one place in a file, and which of the KINDS that is."""
+    """A message about one position in a file, of one of the KINDS."""
 
     kind: str
     line: int
@@ -51,7 +51,7 @@ class Finding:
 
 @dataclasses.dataclass
 class Facts:
-    """What tells how a script has to be started, each with its line."""
+    """Facts that determine how a script must be started, each with its line."""
 
     imports: dict[str, int]  # the first import of each module
     stores: dict[str, int] = dataclasses.field(default_factory=dict)  # kvstores by name
@@ -66,12 +66,12 @@ class Facts:
 
     @property
     def uses_aliases(self) -> bool:
-        """Whether it imports a module that is neomx's under another name."""
+        """Whether it imports a module that is an alias of neomx."""
         return any(name in COMPANIONS or name in package.ROOTS - {"neomx"} for name in self.imports)
 
 
 def check(source: Source, registered: frozenset[str] = frozenset()) -> tuple[list[Finding], Facts]:
-    """Findings and facts about a file; `registered` are the names that this and other files register."""
+    """Return findings and facts about a file; `registered` are the names that this and other files register."""
     findings = [Finding("error", problem.line, 1, "", problem.message) for problem in source.problems]
     facts = Facts(_imports(source.tree))
     if facts.uses_mxnet:
@@ -86,7 +86,7 @@ def check(source: Source, registered: frozenset[str] = frozenset()) -> tuple[lis
 
 
 def _late_aliases(facts: Facts) -> list[Finding]:
-    """A finding if the module that makes `import mxnet` possible is imported after it."""
+    """Return a finding if the module that enables `import mxnet` is imported after it."""
     late, first = facts.imports.get(COMPAT, 0), facts.imports.get("mxnet", sys.maxsize)
     if late <= first:
         return []
@@ -94,7 +94,7 @@ def _late_aliases(facts: Facts) -> list[Finding]:
 
 
 class _Checker(ast.NodeVisitor):
-    """Walks through a script and collects findings and facts."""
+    """Walks a script and collects findings and facts."""
 
     def __init__(self, source: Source, facts: Facts, registered: frozenset[str]):
         self.findings: list[Finding] = []
@@ -133,7 +133,7 @@ class _Checker(ast.NodeVisitor):
         message = entry.summary if entry else f"neomx has no such name{f'; it has {near}' if near else ''}."
         link = entry.link if entry else ""
         if expected:
-            self._say("note", node, missing.name, f"{message} The script handles that.", link)
+            self._say("note", node, missing.name, f"{message} The script handles this case.", link)
         else:
             self._say("missing", node, missing.name, message, link)
 
@@ -144,10 +144,10 @@ class _Checker(ast.NodeVisitor):
             return
         remedy = package.numpy_remedy(missing.attribute) if is_top else ""
         if restored:
-            remedy += " `import mxnet` gives it back to NumPy; `import neomx` does not."
+            remedy += " `import mxnet` restores it; `import neomx` does not."
         self._say("missing", node, missing.name, f"the installed NumPy has no such name.{remedy}")
 
-    # ---- the walk ----
+    # ---- visitors ----
 
     def visit(self, node: ast.AST) -> None:
         """Visit a node in the scope that it opens."""
@@ -199,7 +199,7 @@ class _Checker(ast.NodeVisitor):
             self._say("missing", node, node.id, f"Python 3 has no such builtin. Use {_OLD_NAMES[node.id]}.")
 
     def _count(self, node: ast.expr) -> None:
-        """Count the longest part of a chain of attributes that is known."""
+        """Count the longest known part of a chain of attributes."""
         while isinstance(node, (ast.Attribute, ast.Name)):
             values = self._values(node)
             if node in self._evaluator.absent:
@@ -214,7 +214,7 @@ class _Checker(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
-        self._values(node)  # of getattr(mx.nd, "zeros")
+        self._values(node)  # for getattr(mx.nd, "zeros")
         called = self._values(node.func)
         for value in called:
             if package.is_ours(value.path):
@@ -225,7 +225,7 @@ class _Checker(ast.NodeVisitor):
         if isinstance(node.value, str) and re.fullmatch(_LAUNCHERS_VARIABLES, node.value):
             message = (
                 "`neomx run` does not set this variable. It sets RANK, WORLD_SIZE and LOCAL_RANK; the rank and "
-                "num_workers of a kvstore are right under every launcher."
+                "num_workers of a kvstore are correct with every launcher."
             )
             self._say("note", node, node.value, message)
 
@@ -276,7 +276,7 @@ class _Checker(ast.NodeVisitor):
                 self._say("missing", argument, f"{value.name}({name})", f"there is no such keyword.{near}")
 
     def _check_constants(self, value: Value, given: dict[str, ast.expr]) -> None:
-        """Literals that an op refuses: `act_type='rellu'`."""
+        """Check literals that an op rejects: `act_type='rellu'`."""
         row = calls.row_of(value)
         for name, argument in given.items() if row is not None else ():
             literal = constant(argument)
@@ -288,7 +288,7 @@ class _Checker(ast.NodeVisitor):
                 self._say("missing", argument, f"{value.name}({name})", str(error))
 
     def _check_string(self, argument: ast.expr, kind: str | None) -> None:
-        """An optimizer, a metric, ... that is given by its name, or several in a list."""
+        """Check an optimizer, a metric, ... that is given by name, or several in a list."""
         for node in argument.elts if isinstance(argument, ast.List) else (argument,):
             name = constant(node)
             if kind is None or not isinstance(name, str) or name.startswith(("[", "{")):
@@ -301,11 +301,11 @@ class _Checker(ast.NodeVisitor):
             message = f"neomx has no {kind} of this name.{suggest(name.lower(), known)}"
             others = self._may_register() if kind != "network" else []
             if others:
-                message += f" The script must register it, or what it imports: {', '.join(others[:3])}."
+                message += f" The script must register it, or one of its imports: {', '.join(others[:3])}."
             self._say("note" if others else "missing", node, f"{kind} {name!r}", message)
 
     def _check_optimizer_params(self, given: dict[str, ast.expr]) -> None:
-        """The keys of a dictionary of settings for an optimizer that is given by its name."""
+        """Check the keys of a dictionary of settings for an optimizer that is given by name."""
         name, settings = constant(given.get("optimizer")), given.get("optimizer_params")
         if not isinstance(name, str) or not isinstance(settings, ast.Dict) or name.lower() in self._registered:
             return
@@ -317,12 +317,12 @@ class _Checker(ast.NodeVisitor):
         self._check_keywords(value, calls.signature(value), keys)
 
     def _may_register(self) -> list[str]:
-        """Imported modules that may register names with MXNet."""
+        """Return the imported modules that may register names with MXNet."""
         roots = {name.partition(".")[0] or "(relative)" for name in self.facts.imports}
         return sorted(name for name in roots - sys.stdlib_module_names - _STRANGERS if not package.is_ours(name))
 
     def _gather(self, node: ast.Call) -> None:
-        """Facts that calls of any function tell."""
+        """Collect facts from calls of any function."""
         keywords = {keyword.arg: constant(keyword.value) for keyword in node.keywords}
         stores: list[Any] = [keywords.get("kvstore"), keywords.get("kv_store")]
         if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
@@ -337,7 +337,7 @@ class _Checker(ast.NodeVisitor):
 
 
 def _imports(tree: ast.Module) -> dict[str, int]:
-    """{module: line} of the first import of each, and of its package; '' stands for relative imports."""
+    """Return {module: line} of the first import of each module and its package; '' means a relative import."""
     found: dict[str, int] = {}
     for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -350,10 +350,10 @@ def _imports(tree: ast.Module) -> dict[str, int]:
 
 
 def _expected(tree: ast.Module) -> tuple[set[ast.AST], set[str]]:
-    """Where a name may be missing, and the names of which the script asks whether they are.
+    """Return the nodes in which a name may be missing, and the names whose existence the script checks.
 
-    The first are the body of a `try` that catches what a missing name raises, all handlers, and the branches of a test
-    of a version; the second what `hasattr`, or `getattr` with a default, is given.
+    The nodes are the body of a `try` that catches the exception of a missing name, all handlers, and the branches of a
+    version check. The names are the arguments of `hasattr`, and of `getattr` with a default.
     """
     nodes: set[ast.AST] = set()
     names: set[str] = set()
@@ -374,13 +374,13 @@ def _expected(tree: ast.Module) -> tuple[set[ast.AST], set[str]]:
 
 
 def _kinds(handler: ast.ExceptHandler) -> list[str]:
-    """The last parts of the names of what a handler catches; '' if that is everything."""
+    """Return the last parts of the names of the exceptions that a handler catches; '' for a bare `except`."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     return ["" if kind is None else ast.unparse(kind).rpartition(".")[2] for kind in kinds]
 
 
 def registered_names(tree: ast.Module) -> Iterator[str]:
-    """The names, in lower case, under which a script registers optimizers, metrics, initializers and stores."""
+    """Yield the names, in lower case, under which a script registers optimizers, metrics, initializers and stores."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             for decorator in node.decorator_list:

@@ -1,4 +1,4 @@
-"""Findings as lines of text, which begin as those of compilers do, and as JSON."""
+"""Findings as lines of text, in the format of compilers, and as JSON."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .program import KINDS, Facts, Finding
 from .sources import Source
 from .starting import Start
 
-_LISTED = 8  # lines that are listed of a name that a file uses often
+_LISTED = 8  # maximum number of lines listed for a name
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """A file and what was found in it."""
+    """A file and its findings."""
 
     source: Source
     findings: list[Finding]
@@ -28,11 +28,11 @@ class Report:
         return not any(finding.kind in ("error", "missing") for finding in self.findings)
 
     def names(self) -> dict[str, int]:
-        """{kind: number of different names}."""
+        """Return {kind: number of different names}."""
         return {kind: len({each.name for each in self.findings if each.kind == kind}) for kind in KINDS}
 
     def lines(self, verbose: bool) -> Iterator[str]:
-        """One line for each name and what is said of it; those that run only if `verbose`."""
+        """Yield one line for each name and message; names that run are included only if `verbose`."""
         groups: dict[tuple[str, ...], list[Finding]] = {}
         for finding in self.findings:
             if verbose or finding.kind != "runs":
@@ -45,7 +45,7 @@ class Report:
             yield f"{self._place(findings[0].line)}: {kind}: {told}{f' [{link}]' if link else ''}"
 
     def summary(self) -> str:
-        """How many names run, differ and are missing."""
+        """Return how many names run, differ and are missing."""
         names = self.names()
         runs = f"{names['runs']} name{'s run' if names['runs'] != 1 else ' runs'}"
         differ = f"{names['differs']} differ{'' if names['differs'] != 1 else 's'}"
@@ -60,7 +60,7 @@ class Report:
         return f"line {line}" if cell is None else f"cell {cell} line {line}"
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, for tools: a finding for each place, and `cell`, which is null in scripts."""
+        """Return all findings, for tools: one per position, with `cell`, which is null for scripts."""
         findings = []
         for finding in self.findings:
             cell, line = self.source.place(finding.line)

@@ -1,4 +1,4 @@
-"""Which names a script binds where, and to what: imports, assignments, parameters."""
+"""The names that a script binds, their scopes and values: imports, assignments, parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 @dataclasses.dataclass(frozen=True)
 class Imported:
-    """A name that an import statement binds to the module, or the member of one, called `path`."""
+    """A name that an import statement binds to the module or member `path`."""
 
     path: str
 
@@ -30,7 +30,7 @@ class Front:
     """The F of `hybrid_forward`: `mx.nd` or `mx.sym`."""
 
 
-Binding = Imported | Assigned | Front | None  # None: bound to something that cannot be told
+Binding = Imported | Assigned | Front | None  # None: bound to an unknown value
 
 
 @dataclasses.dataclass(eq=False)
@@ -45,12 +45,12 @@ class Scope:
     elsewhere: dict[str, Scope] = dataclasses.field(default_factory=dict)  # `global` and `nonlocal` names
 
     def bind(self, name: str, binding: Binding) -> None:
-        """Add a binding of a name, where Python would make it."""
+        """Add a binding of a name, in the scope in which Python would create it."""
         scope = self.elsewhere.get(name, self)
         scope.bindings.setdefault(name, []).append(binding)
 
     def lookup(self, name: str) -> tuple[list[Binding], list[str]]:
-        """The bindings of a name that is read here and, if there are none, the modules whose `*` may bind it."""
+        """Return the bindings of a name read here and, if there are none, the modules whose `*` import may bind it."""
         scope: Scope | None = self.elsewhere.get(name, self)
         stars: list[str] = []
         while scope is not None:
@@ -61,17 +61,17 @@ class Scope:
         return [], stars
 
     def module(self) -> Scope:
-        """The outermost scope."""
+        """Return the outermost scope."""
         return self if self.parent is None else self.parent.module()
 
 
 class Binder(ast.NodeVisitor):
-    """Walks through a tree once and notes every binding."""
+    """Walks a tree once and records every binding."""
 
     def __init__(self, tree: ast.Module):
         self.top = Scope(None)
         self.scopes: dict[ast.AST, Scope] = {tree: self.top}
-        self.stored: set[str] = set()  # attributes that are set on anything
+        self.stored: set[str] = set()  # attributes set on any object
         self._scope = self.top
         for statement in tree.body:
             self.visit(statement)
@@ -115,7 +115,7 @@ class Binder(ast.NodeVisitor):
             self._scope.bind(node.id, None)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        if not isinstance(node.target, ast.Name):  # x += y leaves an array an array
+        if not isinstance(node.target, ast.Name):  # after x += y an array is still an array
             self.visit(node.target)
         self.visit(node.value)
 
@@ -225,7 +225,7 @@ def _annotations(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]
 
 
 def _parameters(arguments: ast.arguments, with_front: bool = False) -> Iterator[tuple[str, Binding]]:
-    """The parameters of a function; one that is called F, and the second of `hybrid_forward`, stands for nd or sym."""
+    """Yield the parameters of a function; one named F, and the second of `hybrid_forward`, mean nd or sym."""
     positional = [*arguments.posonlyargs, *arguments.args]
     for i, argument in enumerate(positional):
         yield argument.arg, Front() if argument.arg == "F" or (with_front and i == 1) else None

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from ..base import MXNetError
 
-# What Python 3 refuses and Python 2 took, by what the line in question looks like.
+# Syntax of Python 2 that Python 3 rejects, by patterns of the line.
 _PYTHON_2 = {
     "a print statement": r"^\s*print\b(?!\s*[(=.,)])",
     "a comma in except": r"^\s*except\b[^:]*,\s*\w+\s*:",
@@ -31,7 +31,7 @@ _PYTHON_2 = {
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Why Python cannot run a part of a file."""
+    """The reason why Python cannot run a part of a file."""
 
     line: int
     message: str
@@ -39,7 +39,7 @@ class Problem:
 
 @dataclasses.dataclass
 class Source:
-    """A file: its text, the tree of all of it that can be parsed, and what cannot."""
+    """A file: its text, the tree of the parts that can be parsed, and the problems of the others."""
 
     path: str
     text: str
@@ -49,11 +49,11 @@ class Source:
 
     @property
     def is_notebook(self) -> bool:
-        """Whether it has cells."""
+        """Whether it is a notebook."""
         return self.path.endswith(".ipynb")
 
     def place(self, line: int) -> tuple[int | None, int]:
-        """The code cell, from 1, and the line in it; no cell in a script."""
+        """Return the code cell, from 1, and the line in it; the cell is None in a script."""
         if not self.cells:
             return None, line
         cell = bisect.bisect_right(self.cells, line)
@@ -61,7 +61,7 @@ class Source:
 
 
 def find(paths: Iterable[str]) -> Iterator[str]:
-    """The files themselves, and all `*.py` in folders but for hidden ones and virtual environments."""
+    """Yield the given files, and all `*.py` files in folders except hidden ones and virtual environments."""
     for path in paths:
         if os.path.isdir(path):
             yield from _in_folder(path)
@@ -83,7 +83,7 @@ def _in_folder(path: str) -> Iterator[str]:
 
 
 def read(path: str) -> Source:
-    """A file's source; what is wrong with it is in its `problems`."""
+    """Read a file; errors in it are listed in its `problems`."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -97,23 +97,23 @@ def read(path: str) -> Source:
 
 
 def decode(data: bytes) -> tuple[str, list[Problem]]:
-    """The text of a Python file, line ends as they are, and whether Python would refuse its bytes."""
+    """Return the text of a Python file, with its line ends unchanged, and the problems with its encoding."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         return data.decode(encoding), []
     except (SyntaxError, UnicodeDecodeError, LookupError) as error:
         text = data.decode("latin-1")
         where = error.start if isinstance(error, UnicodeDecodeError) else _first_undecodable(data)
-        told = "it declares an encoding that does not fit" if b"coding" in data[:200] else "it declares no encoding"
+        told = "it declares a wrong encoding" if b"coding" in data[:200] else "it declares no encoding"
         message = (
-            f"the file is not UTF-8, and {told}, so Python does not run it. Save it as UTF-8, or declare its encoding "
+            f"the file is not UTF-8, and {told}, so Python cannot run it. Save it as UTF-8, or declare its encoding "
             "in the first line, as in # -*- coding: latin-1 -*-"
         )
         return text, [Problem(data.count(b"\n", 0, where) + 1, message)]
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text with their ends, as Python counts lines: a form feed ends none."""
+    """Return the lines of a text with their ends, as Python counts lines: a form feed does not end one."""
     return io.StringIO(text, newline="").readlines()
 
 
@@ -126,10 +126,10 @@ def _first_undecodable(data: bytes) -> int:
 
 
 def parse(text: str, path: str) -> tuple[ast.Module, list[Problem]]:
-    """The tree of a script, empty if Python cannot parse it, and what is wrong with it."""
+    """Return the tree of a script, empty if Python cannot parse it, and its problems."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of invalid escapes in strings
+            warnings.simplefilter("ignore")  # warnings about invalid escapes in strings
             tree = ast.parse(text)
     except SyntaxError as error:
         return ast.Module([], []), [_syntax_problem(error, text, path)]
@@ -140,7 +140,7 @@ def parse(text: str, path: str) -> tuple[ast.Module, list[Problem]]:
 
 
 def _is_redirection(node: ast.BinOp) -> bool:
-    """`print >>file, x`, which Python 3 can parse and not run."""
+    """Return whether it is `print >>file, x`, which Python 3 can parse but not run."""
     return isinstance(node.op, ast.RShift) and isinstance(node.left, ast.Name) and node.left.id == "print"
 
 
@@ -187,7 +187,7 @@ def _notebook(path: str, data: bytes) -> Source:
 
 
 def _without_magics(text: str) -> list[str]:
-    """The lines of a cell, with what only IPython understands left empty; a cell in another language is all empty."""
+    """Return the lines of a cell with IPython syntax blanked; a cell in another language is all blank."""
     lines = [line.rstrip("\r\n") for line in lines_of(text)]
     first = next((line for line in lines if line.strip()), "")
     if first.startswith("%%"):

@@ -1,4 +1,4 @@
-"""How to start a script: by plain Python, by `python -m neomx` or by `neomx run`, and with which options."""
+"""How to start a script: with plain Python, `python -m neomx` or `neomx run`, and with which options."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from .package import COMPANIONS, COMPAT, ROOTS
 from .program import Facts
 from .sources import Source, lines_of
 
-_WORKERS = 2  # in a command where the script does not tell how many
+_WORKERS = 2  # used if the script does not specify a number
 _LAUNCHER = re.compile(r"(?:\b\S*launch\.py|\bmpirun|\bmpiexec|\bhorovodrun|\bbpslaunch)\s+(\S.*)")
 _COUNTS = {"-n": "-n", "-np": "-n", "--num-workers": "-n", "--num-proc": "-n", "-s": "-s", "--num-servers": "-s"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """A command to type, or a line to add to a notebook, and why."""
+    """A command to run, or a line to add to a notebook, and the reason."""
 
     command: str
     why: str
 
 
 def starts(source: Source, facts: Facts) -> list[Start]:
-    """What starts a script: first as one process, then on many workers if it is written for them."""
+    """Return the commands that start a script: first as one process, then on many workers if it supports them."""
     from ..kvstore import needs_servers
 
     if source.is_notebook:
@@ -39,7 +39,7 @@ def _needs_aliases(facts: Facts) -> bool:
 
 def _in_notebook(facts: Facts) -> Start:
     if _needs_aliases(facts):
-        return Start(f"import {COMPAT}", "put this line first into the first cell")
+        return Start(f"import {COMPAT}", "add this line at the start of the first cell")
     return Start("jupyter notebook", "it needs no change")
 
 
@@ -56,7 +56,7 @@ def _alone(source: Source, facts: Facts) -> Start:
 
 
 def _on_workers(source: Source, facts: Facts) -> list[Start]:
-    """The commands for a script that is written for many workers, or may be told to use them."""
+    """Return the commands for a script that is written for many workers, or has an option for them."""
     from ..kvstore import is_distributed, needs_servers
 
     script = shlex.quote(source.path)
@@ -74,13 +74,13 @@ def _on_workers(source: Source, facts: Facts) -> list[Start]:
     for option, line in facts.options.items() if not found else ():
         found.append(Start(f"{run} {script} {option} dist_sync", f"line {line} lets the user choose the kvstore"))
     if not found and facts.contexts:
-        why = f"line {facts.contexts[0]} has several contexts, which one process serves, too. For a worker for each"
+        why = f"line {facts.contexts[0]} has several contexts, which also work in one process. To use one worker per"
         found.append(Start(f"{run} {script}", f"{why} device, change it to one context and kvstore='dist_sync' first"))
     return list({start.command: start for start in reversed(found)}.values())[::-1]
 
 
 def _translated(source: Source) -> list[Start]:
-    """The first command of another launcher that stands in the text, as `neomx run` takes it."""
+    """Return the first command of another launcher in the text, converted to `neomx run`."""
     for number, line in enumerate(lines_of(source.text), 1):
         for match in _LAUNCHER.finditer(line):
             command = translate(match[1], source.path)
@@ -90,9 +90,9 @@ def _translated(source: Source) -> list[Start]:
 
 
 def translate(arguments: str, script: str) -> str | None:
-    """The options of mpirun, horovodrun or MXNet's launch.py as `neomx run` takes them; None if there are none.
+    """Convert the options of mpirun, horovodrun or MXNet's launch.py to a `neomx run` command; None if there are none.
 
-    `-np 4 -H a:2,b:2 python train.py --lr 1` is `neomx run --hosts a:2,b:2 train.py --lr 1`.
+    `-np 4 -H a:2,b:2 python train.py --lr 1` becomes `neomx run --hosts a:2,b:2 train.py --lr 1`.
     """
     words = re.sub(r"[`\"'\\]", " ", arguments).split()
     program = next((words[i:] for i, word in enumerate(words) if word.endswith(".py")), [script])

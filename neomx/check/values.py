@@ -1,4 +1,4 @@
-"""What the expressions of a script stand for: objects of neomx, as far as they can be told without running it."""
+"""Evaluates the expressions of a script to objects of neomx, as far as possible without running it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from . import calls, package
 from .package import Missing, Value
 from .scopes import Assigned, Binder, Binding, Imported, Scope
 
-Values = tuple[Value, ...]  # all that an expression may stand for; empty if that cannot be told
+Values = tuple[Value, ...]  # all possible values of an expression; empty if unknown
 NO_CONSTANT: Any = object()
 
 
 def constant(node: ast.expr | None) -> Any:
-    """The value of a literal; NO_CONSTANT for any other expression."""
+    """Return the value of a literal; NO_CONSTANT for any other expression."""
     try:
         return NO_CONSTANT if node is None else ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -23,7 +23,7 @@ def constant(node: ast.expr | None) -> Any:
 
 
 class Evaluator:
-    """Evaluates expressions; tells of each name as it is found, or not found, once for each place."""
+    """Evaluates expressions, and reports each name that is found or missing, once per position."""
 
     def __init__(
         self,
@@ -33,12 +33,12 @@ class Evaluator:
     ):
         self._binder, self._found, self._missing = binder, found, missing
         self._known: dict[ast.expr, Values] = {}
-        self.absent: set[ast.expr] = set()  # where a name is missing
+        self.absent: set[ast.expr] = set()  # nodes at which a name is missing
 
     def values(self, node: ast.expr, scope: Scope) -> Values:
-        """What an expression stands for."""
+        """Return the possible values of an expression."""
         if node not in self._known:
-            self._known[node] = ()  # for assignments that go in a circle
+            self._known[node] = ()  # for circular assignments
             self._known[node] = self._evaluate(node, scope)
         return self._known[node]
 
@@ -78,7 +78,7 @@ class Evaluator:
         return tuple(value for value in map(package.find, paths) if isinstance(value, Value))
 
     def _attribute(self, node: ast.expr, parents: Values, name: str) -> Values:
-        """An attribute of what may be one of several objects: one that has it is enough."""
+        """Return an attribute of any of several possible objects; it is missing only if none has it."""
         found = [package.follow(parent, name) for parent in parents]
         values = tuple(value for value in found if isinstance(value, Value))
         for value in values:
@@ -99,17 +99,17 @@ class Evaluator:
 
 
 def _either(*alternatives: Values) -> Values:
-    """All that is in any of them, each once; nothing if one of them is not known."""
+    """Return the union of the alternatives without duplicates; empty if one of them is unknown."""
     return tuple(
         {value.path: value for values in alternatives for value in values}.values() if all(alternatives) else ()
     )
 
 
 def _arrays(values: Values) -> Values:
-    """The values, if operators and indices make objects of the same class of them."""
+    """Return the values if operators and indexing preserve their class."""
     return values if all(value.made and value.thing.__name__ in ("NDArray", "Symbol") for value in values) else ()
 
 
 def _is_none(binding: Binding) -> bool:
-    """`mx = None`, after an import that failed."""
+    """Return whether it is `mx = None`, after an import that failed."""
     return isinstance(binding, Assigned) and isinstance(binding.value, ast.Constant) and binding.value.value is None

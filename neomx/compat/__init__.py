@@ -1,1 +1,1 @@
-"""Other libraries' names for neomx: `import mxnet` and `import horovod.mxnet` in scripts written for those."""
+"""Aliases of neomx: `import mxnet` and `import horovod.mxnet` in scripts written for those libraries."""

@@ -1,4 +1,4 @@
-"""Importing this by hand does what the launcher does: `import mxnet` and `import horovod.mxnet` mean neomx."""
+"""Importing this module does what the launcher does: it makes `import mxnet` and `import horovod.mxnet` load neomx."""
 
 from .startup import neomx_aliases, neomx_companions
 

@@ -1,11 +1,11 @@
-"""Names that NumPy had before 1.24, which MXNet 1.9 programs were written with: `np.float`, `np.int`, `np.Inf`, ..."""
+"""Names that NumPy removed in 1.24 and that MXNet 1.9 programs use: `np.float`, `np.int`, `np.Inf`, ..."""
 
 import functools
 from typing import Any
 
 import numpy as np
 
-# Names that meant Python's own types, and names that were replaced by others.
+# Aliases of Python's types, and names that were replaced by others.
 BUILTINS = {"bool": bool, "complex": complex, "float": float, "int": int, "long": int, "object": object}
 BUILTINS |= {"str": str, "unicode": str}
 RENAMED = {
@@ -29,7 +29,7 @@ RENAMED = {
 
 
 def restore() -> None:
-    """Give NumPy back the names that it lacks, for programs as old as MXNet, and `fromstring` of bytes."""
+    """Restore NumPy's removed names, for programs written for MXNet, and `fromstring` of bytes."""
     names = vars(np)
     for name, value in BUILTINS.items():
         names.setdefault(name, value)
@@ -41,7 +41,7 @@ def restore() -> None:
 
 
 def _reading_bytes(fromstring: Any) -> Any:
-    """`np.fromstring` that still reads binary data when it is given no separator."""
+    """Return an `np.fromstring` that still reads binary data if no separator is given."""
 
     @functools.wraps(fromstring)
     def read(string: Any, dtype: Any = float, count: int = -1, *, sep: str = "", **rest: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`mx.contrib`: what MXNet keeps apart from the rest."""
+"""`mx.contrib`: MXNet's contributed modules."""
 
 import importlib
 import sys
@@ -9,7 +9,7 @@ from ..ndarray import contrib as ndarray
 from ..symbol import contrib as sym
 from ..symbol import contrib as symbol
 
-# `import mxnet.contrib.amp` too
+# Supports `import mxnet.contrib.amp`.
 sys.modules[f"{__name__}.amp"] = amp
 for _name in ("nd", "ndarray"):
     sys.modules[f"{__name__}.{_name}"] = nd
@@ -18,7 +18,7 @@ for _name in ("sym", "symbol"):
 
 __all__ = ["amp", "nd", "ndarray", "sym", "symbol"]
 
-# Loaded when they are used.
+# Loaded on first use.
 _LATER = ("autograd", "io", "onnx", "svrg_optimization", "tensorboard", "text")
 
 

@@ -1,4 +1,4 @@
-"""mx.contrib.autograd: the first form of mx.autograd, where training and recording were one."""
+"""mx.contrib.autograd: the first version of mx.autograd, in which training and recording were one mode."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ mark_variables = autograd.mark_variables
 
 
 def set_is_training(is_train: bool) -> bool:
-    """Turn training and recording on or off; gives whether training was on."""
+    """Turn training and recording on or off; return whether training was on."""
     autograd.set_recording(is_train)
     return autograd.set_training(is_train)
 
 
 class TrainingStateScope:
-    """A `with` block in which training and recording are on, or both off."""
+    """A context manager that turns training and recording on, or both off."""
 
     def __init__(self, enter_state: bool):
         self._scope = autograd.record() if enter_state else autograd.pause()
@@ -32,19 +32,19 @@ class TrainingStateScope:
 
 
 def train_section() -> TrainingStateScope:
-    """`with train_section():` records, and layers behave as in training."""
+    """Return a `with` block in which operations are recorded and layers are in training mode."""
     return TrainingStateScope(True)
 
 
 def test_section() -> TrainingStateScope:
-    """`with test_section():` does not record, and layers behave as in prediction."""
+    """Return a `with` block in which operations are not recorded and layers are in prediction mode."""
     return TrainingStateScope(False)
 
 
 def backward(
     outputs: Sequence[NDArray], out_grads: Sequence[NDArray | None] | None = None, retain_graph: bool = False
 ) -> None:
-    """Compute the gradients of the marked variables that led to `outputs`."""
+    """Compute the gradients of `outputs` with respect to the marked variables."""
     assert isinstance(outputs, (list, tuple)), "outputs must be a list or tuple of NDArrays"
     if out_grads is not None:
         same_length = isinstance(out_grads, (list, tuple)) and len(out_grads) == len(outputs)
@@ -53,14 +53,14 @@ def backward(
 
 
 def compute_gradient(outputs: Sequence[NDArray]) -> None:
-    """The old name of `backward`."""
+    """Compute gradients; the old name of `backward`."""
     backward(outputs)
 
 
 def grad_and_loss(
     func: Callable[..., Any], argnum: int | Sequence[int] | None = None
 ) -> Callable[..., tuple[list[NDArray], Any]]:
-    """A function that gives the gradients of `func` for its arguments (or those of `argnum`), and its result."""
+    """Return a function that computes gradients of `func` for its arguments, or those in `argnum`, and its result."""
 
     @functools.wraps(func)
     def wrapped(*args: Any) -> tuple[list[NDArray], Any]:
@@ -78,7 +78,7 @@ def grad_and_loss(
 
 
 def grad(func: Callable[..., Any], argnum: int | Sequence[int] | None = None) -> Callable[..., list[NDArray]]:
-    """A function that gives the gradients of `func` for its arguments, or for those of `argnum`."""
+    """Return a function that computes the gradients of `func` for its arguments, or for those in `argnum`."""
     gradients_and_loss = grad_and_loss(func, argnum)
 
     @functools.wraps(func)

@@ -1,4 +1,4 @@
-"""`mx.contrib.io`: a gluon DataLoader as an iterator for Module."""
+"""`mx.contrib.io`: an adapter from gluon's DataLoader to an iterator for Module."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["DataLoaderIter"]
 
 
 class DataLoaderIter(DataIter):
-    """The batches of a gluon DataLoader, of one array of data and one of labels, as `dtype`.
+    """Iterate over the batches of a gluon DataLoader, each with one array of data and one of labels, as `dtype`.
 
-    A last batch that is smaller is filled up with zeros, which `pad` counts.
+    A smaller last batch is padded with zeros; `pad` is their number.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class DataLoaderIter(DataIter):
         return DataBatch(arrays[:1], arrays[1:], pad)
 
     def getdata(self) -> Any:
-        """The data of this batch."""
+        """Return the data of the current batch."""
         return self._current and self._current.data
 
     def getlabel(self) -> Any:
-        """The labels of this batch."""
+        """Return the labels of the current batch."""
         return self._current and self._current.label
 
     def getpad(self) -> Any:
-        """How many samples of this batch only fill it up."""
+        """Return the number of padding samples in the current batch."""
         return self._current and self._current.pad

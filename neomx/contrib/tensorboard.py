@@ -1,4 +1,4 @@
-"""mx.contrib.tensorboard: a callback that writes a training's metrics for TensorBoard."""
+"""mx.contrib.tensorboard: a callback that writes training metrics for TensorBoard."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ..base import MXNetError
 
 
 class LogMetricsCallback:
-    """After a batch or an epoch, write each metric as a scalar of the epoch into `logging_dir`.
+    """Write each metric as a scalar to `logging_dir` after a batch or an epoch, with the epoch as the step.
 
-    A `prefix` comes before the metrics' names, as in `prefix-accuracy`. The file is complete after each call.
+    `prefix` is prepended to the names of metrics: `prefix-accuracy`. The file is flushed after each call.
     """
 
     def __init__(self, logging_dir: str, prefix: str | None = None):

@@ -1,1 +1,1 @@
-"""Checkpoints to and from other worlds: the commands `neomx convert` and `neomx inspect`, and what they are made of."""
+"""The commands `neomx convert` and `neomx inspect`: conversion of checkpoints and inspection of files."""

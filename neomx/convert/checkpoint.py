@@ -1,4 +1,4 @@
-"""A model as files hold it: a symbol, and its arrays by name."""
+"""A model as stored in files: a symbol, and its arrays by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS = ("arg", "aux")
 
 @dataclass
 class Checkpoint:
-    """A symbol with the arrays of its arguments and of its auxiliary states; `epoch` is what the file's name told."""
+    """A symbol with the arrays of its arguments and auxiliary states; `epoch` is taken from the file name."""
 
     symbol: Symbol
     arguments: dict[str, NDArray]
@@ -36,27 +36,27 @@ class Checkpoint:
         return {**self.arguments, **self.states}
 
     def inputs(self, symbol: Symbol | None = None) -> list[str]:
-        """The variables that have no array: what is fed to the model."""
+        """Return the names of the variables without an array: the inputs of the model."""
         known = self.arrays
         return [name for name in (self.symbol if symbol is None else symbol).list_inputs() if name not in known]
 
 
 def load(model: str, params: str | None = None, epoch: int | None = None) -> Checkpoint:
-    """Read PREFIX (its newest epoch, or the one told), or a symbol's JSON file and the arrays that belong to it."""
+    """Load a checkpoint from a prefix (newest epoch, or `epoch`), or from a symbol's JSON file and its parameters."""
     if model.endswith(".json"):
         prefix = model.removesuffix(_SYMBOL) if model.endswith(_SYMBOL) else model.removesuffix(".json")
         file = model
     else:
         prefix, file = model, model + _SYMBOL
     if not os.path.isfile(file):
-        raise MXNetError(f"{file}: no such file. Expected PREFIX of PREFIX{_SYMBOL}, or a symbol's .json file")
+        raise MXNetError(f"{file}: no such file. Expected the PREFIX of PREFIX{_SYMBOL}, or a symbol's .json file")
     params, epoch = _params_of(prefix, params, epoch)
     symbol = sym.load(file)
     return Checkpoint(symbol, *sorted_arrays(read_arrays(params), symbol), epoch)
 
 
 def _params_of(prefix: str, params: str | None, epoch: int | None) -> tuple[str, int]:
-    """Which file has the arrays, and of which epoch it is."""
+    """Return the path of the parameter file and its epoch."""
     if params is not None:
         found = re.search(r"-(\d{4,})\.params$", params)
         return params, epoch if epoch is not None else int(found[1]) if found else 0
@@ -66,22 +66,20 @@ def _params_of(prefix: str, params: str | None, epoch: int | None) -> tuple[str,
         int(path[len(prefix) + 1 : -7]) for path in glob.glob(glob.escape(prefix) + "-" + "[0-9]" * 4 + ".params")
     ]
     if not epochs:
-        raise MXNetError(f"{prefix}-0000.params: no such file, nor one of another epoch. Name the .params file too")
+        raise MXNetError(f"{prefix}-0000.params: no such file, and none of another epoch. Pass the .params file too")
     return f"{prefix}-{max(epochs):04d}.params", max(epochs)
 
 
 def read_arrays(path: str) -> dict[str, NDArray]:
-    """The named arrays of a .params file."""
+    """Return the named arrays of a .params file."""
     loaded = nd.load(path) or {}
     if not isinstance(loaded, dict):
-        raise MXNetError(
-            f"{path} holds {len(loaded)} arrays without names. Expected the parameters of a symbol, by name"
-        )
+        raise MXNetError(f"{path} contains {len(loaded)} arrays without names. Expected named parameters of a symbol")
     return loaded
 
 
 def sorted_arrays(loaded: Mapping[str, NDArray], symbol: Symbol) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-    """Arguments and auxiliary states of `symbol`, from names with arg: and aux: or, as Gluon saves them, without."""
+    """Split arrays into arguments and auxiliary states of `symbol`. The name prefixes arg: and aux: are optional."""
     states = set(symbol.list_auxiliary_states())
     found: dict[str, dict[str, NDArray]] = {kind: {} for kind in _KINDS}
     for key, array in loaded.items():
@@ -93,7 +91,7 @@ def sorted_arrays(loaded: Mapping[str, NDArray], symbol: Symbol) -> tuple[dict[s
 
 
 def cast(checkpoint: Checkpoint, dtype: str) -> Checkpoint:
-    """The checkpoint for inputs of `dtype`: arrays as the graph then wants them, such as BatchNorm's in float32."""
+    """Cast the checkpoint for inputs of `dtype`: arrays get the dtype that the graph infers, float32 for BatchNorm."""
     wanted = _wanted_types(checkpoint, dtype)
 
     def changed(arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
@@ -106,7 +104,7 @@ def cast(checkpoint: Checkpoint, dtype: str) -> Checkpoint:
 
 
 def _wanted_types(checkpoint: Checkpoint, dtype: str) -> dict[str, Any]:
-    """Which dtype the graph infers for each variable, when its inputs are of `dtype`."""
+    """Return the dtype that the graph infers for each variable when its inputs have `dtype`."""
     fed = {name: dtype for name in checkpoint.inputs() if name in checkpoint.symbol.list_arguments()}
     arguments, _, states = checkpoint.symbol.infer_type_partial(**fed)
     names = (*checkpoint.symbol.list_arguments(), *checkpoint.symbol.list_auxiliary_states())
@@ -119,15 +117,15 @@ def _is_floating(array: NDArray) -> bool:
 
 
 def tensors(arrays: Mapping[str, NDArray]) -> dict[str, torch.Tensor]:
-    """Arrays as dense torch tensors."""
+    """Return the arrays as dense torch tensors."""
     return {name: array.tostype("default")._data.detach() for name, array in arrays.items()}
 
 
 def check_complete(checkpoint: Checkpoint, symbol: Symbol, fed: Iterable[str]) -> None:
-    """Refuse a graph some of whose variables have no array, unless they are fed."""
+    """Raise MXNetError if variables other than those in `fed` have no array."""
     missing = [name for name in checkpoint.inputs(symbol) if name not in set(fed)]
     if missing:
         raise MXNetError(
-            f"the parameters have no array for {', '.join(missing)}. If these are inputs, give their shapes, as in "
+            f"the parameters have no array for {', '.join(missing)}. If these are inputs, pass their shapes, as in "
             f"--shape {missing[0]}:1,3,224,224"
         )

@@ -1,4 +1,4 @@
-"""`neomx convert`: a checkpoint of a symbol as a torch program, ONNX, safetensors or .params."""
+"""`neomx convert`: convert a symbol's checkpoint to a torch program, ONNX, safetensors or .params."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .checkpoint import Checkpoint, cast, check_complete, load, tensors
 EPILOG = """examples:
   neomx convert resnet --to torch -o out/resnet --shape data:1,3,224,224     out/resnet.pt2 and out/resnet.safetensors
   neomx convert resnet-symbol.json resnet-0090.params --to onnx -o resnet.onnx --shape data:1,3,224,224
-  neomx convert lstm --epoch 5 --to onnx -o lstm.onnx --shape data:0,35      0: this dimension may have any length
+  neomx convert lstm --epoch 5 --to onnx -o lstm.onnx --shape data:0,35      0: a dynamic dimension
   neomx convert old --to params -o new --dtype float16                       new-symbol.json and new-0005.params
   neomx convert resnet --to safetensors -o resnet.safetensors
 
-The first dimension is taken for the batch, which may then have any size, if the graph allows it.
-A program is loaded with torch alone:
+The first dimension is the batch and becomes dynamic, if the graph allows it.
+A torch program can be loaded without neomx:
   import torch
   net = torch.export.load("out/resnet.pt2").module()
   scores = net(torch.zeros(8, 3, 224, 224))
@@ -35,39 +35,39 @@ A program is loaded with torch alone:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `neomx convert`."""
+    """Add the options of `neomx convert` to the parser."""
     add = parser.add_argument
-    add("model", metavar="PREFIX|symbol.json", help="a checkpoint's prefix, or the file of its symbol")
+    add("model", metavar="PREFIX|symbol.json", help="the prefix of a checkpoint, or the path of its symbol file")
     add("params", nargs="?", help="the .params file (default: PREFIX-0000.params of the epoch)")
-    add("--to", required=True, choices=sorted(_WRITERS), help="what to write")
-    add("-o", "--output", required=True, metavar="OUT", help="where to; the ending that belongs to the kind is added")
-    add("--epoch", type=int, metavar="N", help="which epoch's parameters (default: the newest)")
+    add("--to", required=True, choices=sorted(_WRITERS), help="output format")
+    add("-o", "--output", required=True, metavar="OUT", help="path of the output; the extension of the format is added")
+    add("--epoch", type=int, metavar="N", help="epoch of the parameters (default: the newest)")
     add(
         "--shape",
         action="append",
         default=[],
         metavar="NAME:1,3,224,224",
-        help="the shape of an input; a 0 in it may be any length. Needed for torch and onnx, once for each input",
+        help="shape of an input; 0 means a dynamic dimension. Required for torch and onnx, once per input",
     )
     add(
         "--dtype",
         choices=("float16", "bfloat16", "float32", "float64"),
-        help="convert parameters and inputs to this type (default: as they are)",
+        help="cast parameters and inputs to this dtype (default: unchanged)",
     )
-    add("--plain-names", action="store_true", help="write .params without arg: and aux:, as Gluon names parameters")
-    add("--opset", type=int, metavar="N", help="the version of ONNX's operators (default: torch's own)")
+    add("--plain-names", action="store_true", help="write .params names without arg: and aux:, as Gluon does")
+    add("--opset", type=int, metavar="N", help="ONNX opset version (default: chosen by torch)")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Convert, and say what was written."""
+    """Run `neomx convert`: convert, and print which files were written."""
     checkpoint = load(options.model, options.params, options.epoch)
     if options.dtype:
         checkpoint = cast(checkpoint, options.dtype)
     if not os.path.basename(options.output):
-        raise MXNetError(f"--output {options.output!r}: expected the name of a file, such as {options.output}model")
+        raise MXNetError(f"--output {options.output!r}: expected a file name, such as {options.output}model")
     directory = os.path.dirname(os.path.abspath(options.output))
     if not os.path.isdir(directory):
-        raise MXNetError(f"cannot write {options.output}: there is no directory {directory}")
+        raise MXNetError(f"cannot write {options.output}: directory {directory} does not exist")
     _WRITERS[options.to](checkpoint, options)
     return 0
 
@@ -76,7 +76,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """{name: shape} of `data:1,3,224,224` and the like."""
+    """Return {name: shape} parsed from texts such as `data:1,3,224,224`."""
     shapes = {}
     for text in texts:
         name, colon, numbers = text.rpartition(":")
@@ -91,7 +91,7 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def input_shapes(checkpoint: Checkpoint, symbol: Symbol, given: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """The shapes of the inputs, in the symbol's order; all else that the symbol is computed from must have an array."""
+    """Return the shapes of the inputs, in the symbol's order; all other variables must have an array."""
     unknown = [name for name in given if name not in symbol.list_arguments()]
     if unknown:
         raise MXNetError(
@@ -106,7 +106,7 @@ def input_shapes(checkpoint: Checkpoint, symbol: Symbol, given: Mapping[str, tup
 
 @dataclass
 class Traced:
-    """A checkpoint as a program: the inputs' names in order, and whether their first dimension may vary."""
+    """A checkpoint as a program: the names of the inputs in order, and whether their first dimension is dynamic."""
 
     program: torch.export.ExportedProgram
     inputs: list[str]
@@ -116,7 +116,7 @@ class Traced:
 
 
 def trace(checkpoint: Checkpoint, given: Mapping[str, tuple[int, ...]], dtype: str | None = None) -> Traced:
-    """The program of a checkpoint's inference form; a 0 in a shape varies, and the batch if there is none."""
+    """Trace the inference form of a checkpoint. Dimensions given as 0 are dynamic; if there are none, the batch is."""
     symbol = program.inference_form(checkpoint.symbol)
     shapes = input_shapes(checkpoint, symbol, given)
     arrays = program.with_gamma(symbol, tensors(checkpoint.arrays))
@@ -131,21 +131,21 @@ def trace(checkpoint: Checkpoint, given: Mapping[str, tuple[int, ...]], dtype: s
 
 
 def _common_type(arrays: Mapping[str, torch.Tensor]) -> torch.dtype:
-    """float16 if the weights are: the type of the matrices, for BatchNorm's vectors are float32 all the same."""
+    """Return float16 if the weight matrices are; BatchNorm's vectors are float32 in any case."""
     kinds = {tensor.dtype for tensor in arrays.values() if tensor.is_floating_point() and tensor.dim() > 1}
     return kinds.pop() if len(kinds) == 1 else torch.float32
 
 
 def _report(path: str, traced: Traced, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    batch = "for batches of any size" if traced.varies else "for these shapes only, which the graph fixes"
+    batch = "for batches of any size" if traced.varies else "for these shapes only, because the graph fixes them"
     if any(0 in shape for shape in shapes.values()):
-        batch = "any length where a 0 was given"
+        batch = "dimensions given as 0 are dynamic"
     asked = ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())
     print(f"{path}: {', '.join(traced.inputs)} -> {', '.join(traced.outputs)}; {batch} ({asked})")
 
 
 class _Patient:
-    """A file that keeps what went wrong until it is asked: torch's writer ends the process if a write fails."""
+    """A file that stores write errors for later: torch's writer aborts the process if a write fails."""
 
     def __init__(self, file: BinaryIO):
         self._file = file
@@ -163,7 +163,7 @@ class _Patient:
         return len(data)
 
     def complain(self) -> None:
-        """Raise what went wrong."""
+        """Raise the stored error, if any."""
         if self._error is not None:
             raise self._error
 
@@ -182,7 +182,7 @@ def _to_torch(checkpoint: Checkpoint, options: argparse.Namespace) -> None:
 
 
 def _to_onnx(checkpoint: Checkpoint, options: argparse.Namespace) -> None:
-    onnx_file.onnx_package()  # before the work
+    onnx_file.onnx_package()  # fail before the work if it is not installed
     shapes = parse_shapes(options.shape)
     traced = trace(checkpoint, shapes, options.dtype)
     path = options.output if options.output.endswith(".onnx") else options.output + ".onnx"
@@ -200,7 +200,7 @@ def _to_safetensors(checkpoint: Checkpoint, options: argparse.Namespace) -> None
 
 
 def _metadata() -> dict[str, str]:
-    return {"format": "pt"}  # which other readers look for
+    return {"format": "pt"}  # expected by other readers
 
 
 def _to_params(checkpoint: Checkpoint, options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""`neomx inspect FILE`: what a file of MXNet's world holds."""
+"""`neomx inspect FILE`: show the contents of a file in one of MXNet's formats."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ EPILOG = """examples:
   neomx inspect train.rec
   neomx inspect model.safetensors --all
 
-Known are .params, symbol .json, .rec, .idx, .lst, .safetensors, .onnx, an optimizer's .states, and MNIST's IDX files.
-The exit code is 2 for a file that cannot be read or is cut short.
+Supported: .params, symbol .json, .rec, .idx, .lst, .safetensors, .onnx, optimizer .states, and MNIST's IDX files.
+The exit code is 2 for a file that cannot be read or is truncated.
 """
 
 _ROWS = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `neomx inspect`."""
+    """Add the options of `neomx inspect` to the parser."""
     parser.add_argument("file", metavar="FILE")
-    parser.add_argument("--stats", action="store_true", help="least, greatest, mean and number of NaN of each array")
+    parser.add_argument("--stats", action="store_true", help="show minimum, maximum, mean and NaN count of each array")
     parser.add_argument(
         "--shape",
         action="append",
         default=[],
         metavar="NAME:1,3,224,224",
-        help="for a symbol: an input's shape, from which those of the parameters are inferred",
+        help="for a symbol: shape of an input, to infer the shapes of the parameters",
     )
-    parser.add_argument("--all", action="store_true", help=f"all rows of a table, not only the first {_ROWS}")
+    parser.add_argument("--all", action="store_true", help=f"show all rows of a table, not only the first {_ROWS}")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print what the file holds."""
+    """Run `neomx inspect`: print the contents of the file."""
     _kind(options.file)(options.file, options)
     return 0
 
 
 def _kind(path: str) -> Callable[[str, argparse.Namespace], None]:
-    """Who reads the file: told by its first bytes, and by its name where those say nothing."""
+    """Return the function that shows the file, chosen by its first bytes or else by its name."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # a pipe would have us wait
+        if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # opening a pipe would block
             raise MXNetError(f"{path}: not a regular file")
         with open(path, "rb") as file:
             start = file.read(64)
@@ -78,7 +78,7 @@ def _kind(path: str) -> Callable[[str, argparse.Namespace], None]:
         if start.startswith(beginning):
             return reader
     raise MXNetError(
-        f"{path}: not a file known here: it begins with {start[:8]!r}. Expected {', '.join(_BY_ENDING)} or an IDX file"
+        f"{path}: unknown file format: it begins with {start[:8]!r}. Expected {', '.join(_BY_ENDING)} or an IDX file"
     )
 
 
@@ -86,7 +86,7 @@ def _kind(path: str) -> Callable[[str, argparse.Namespace], None]:
 
 
 def show(header: Sequence[str], rows: Sequence[Sequence[object]], options: argparse.Namespace) -> None:
-    """Print a table, numbers to the right."""
+    """Print a table, with numbers right-aligned."""
     kept = rows if options.all else rows[:_ROWS]
     texts = [[_text(cell) for cell in row] for row in (header, *kept)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
@@ -103,7 +103,7 @@ def _text(cell: object) -> str:
 
 
 def size_of(count: int) -> str:
-    """Bytes for people: 11.2 MB."""
+    """Format a number of bytes: 11.2 MB."""
     value, unit = float(count), "bytes"
     for unit in ("bytes", "KB", "MB", "GB", "TB"):
         if value < 1000 or unit == "TB":
@@ -118,13 +118,13 @@ def size_of(count: int) -> str:
 def _show_arrays(
     named: Iterable[tuple[str, torch.Tensor, str, tuple[int, ...]]], what: str, options: argparse.Namespace
 ) -> None:
-    """A table of (name, stored values, storage, shape), and the totals."""
+    """Print a table of (name, stored values, storage, shape), and the totals."""
     rows, numbers, stored = [], 0, 0
     for name, tensor, storage, shape in named:
         dtype = NAME_OF_TORCH.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
         rows.append([name, dtype, _shape(shape), storage, *(_stats(tensor) if options.stats else [])])
         numbers, stored = numbers + tensor.numel(), stored + tensor.nbytes
-    print(f"{what}: {len(rows)} arrays, {numbers} numbers, {size_of(stored)}")
+    print(f"{what}: {len(rows)} arrays, {numbers} values, {size_of(stored)}")
     if rows:
         show(["name", "dtype", "shape", "storage", *(_STATS if options.stats else [])], rows, options)
 
@@ -148,7 +148,7 @@ def _shape(shape: Iterable[int]) -> str:
 
 def _params(path: str, options: argparse.Namespace) -> None:
     found, names = params.read(path)
-    if "header" in names:  # our optimizer states have the same form
+    if "header" in names:  # neomx's optimizer states have the same format
         _states(path, options)
         return
     labels = names or [f"[{i}]" for i in range(len(found))]
@@ -159,7 +159,7 @@ def _params(path: str, options: argparse.Namespace) -> None:
 
 
 def _storage(record: params.Record) -> tuple[str, tuple[int, ...]]:
-    """How an array is stored, and its shape."""
+    """Return the storage type and the shape of an array."""
     if isinstance(record, params.Sparse):
         return record.storage, record.shape
     return "default", tuple(record.data.shape)
@@ -214,17 +214,17 @@ def _symbol(path: str, options: argparse.Namespace) -> None:
             graph = json.load(file)
         nodes = [(node["op"], node["name"]) for node in graph["nodes"]]
         if not all(isinstance(text, str) for node in nodes for text in node):
-            raise TypeError("the op and the name of a node must be texts")
+            raise TypeError("the op and the name of a node must be strings")
         counts = Counter(op for op, _ in nodes if op != "null")
         operators = [_operator(op, count, graph) for op, count in counts.items()]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise MXNetError(f"{path}: not a symbol's JSON: {type(error).__name__}: {error!s:.100}") from None
+        raise MXNetError(f"{path}: not the JSON of a symbol: {type(error).__name__}: {error!s:.100}") from None
     print(f"symbol: {len(nodes)} nodes, {_version(graph)}")
     symbol = sym.load(path) if not _unknown(counts) else None
     show(["operator", "nodes", "first", "its attributes"], operators, options)
     if symbol is None:
         first = next(f"{op} {name!r}" for op, name in nodes if op in _unknown(counts))
-        raise MXNetError(f"{path}: unknown here: {', '.join(sorted(_unknown(counts)))}; first node: {first}")
+        raise MXNetError(f"{path}: unknown ops: {', '.join(sorted(_unknown(counts)))}; first node: {first}")
     _variables(symbol, options)
 
 
@@ -237,7 +237,7 @@ def _version(graph: dict[str, Any]) -> str:
     found = attrs.get("mxnet_version") if isinstance(attrs, dict) else None
     number = found[1] if isinstance(found, list) and len(found) == 2 else None
     if not isinstance(number, int):
-        return "of a version before 0.9 (it says none)"
+        return "written by a version before 0.9 (no version recorded)"
     return f"written by MXNet {number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
@@ -251,7 +251,7 @@ def _variables(symbol: Any, options: argparse.Namespace) -> None:
     arguments, states = symbol.list_arguments(), symbol.list_auxiliary_states()
     given = parse_shapes(options.shape)
     kinds = {
-        **dict.fromkeys((*arguments, *states), "label"),  # which only training needs
+        **dict.fromkeys((*arguments, *states), "label"),  # needed only for training
         **dict.fromkeys(inference_form(symbol).list_inputs(), "argument"),
         **dict.fromkeys(given, "given"),
         **dict.fromkeys(states, "auxiliary"),
@@ -282,7 +282,7 @@ def _variables(symbol: Any, options: argparse.Namespace) -> None:
     if given:
         counted = [shape for name, shape in shapes.items() if shape and kinds[name] in ("argument", "auxiliary")]
         count = sum(torch.Size(shape).numel() for shape in counted)
-        print(f"parameters: {count} numbers")
+        print(f"parameters: {count} values")
 
 
 def _onnx(path: str, options: argparse.Namespace) -> None:
@@ -291,7 +291,7 @@ def _onnx(path: str, options: argparse.Namespace) -> None:
         model = onnx.load(path)
         arrays = [(each.name, torch.tensor(onnx.numpy_helper.to_array(each))) for each in model.graph.initializer]
     opsets = ", ".join(f"{each.domain or 'opset'} {each.version}" for each in model.opset_import)
-    print(f"ONNX: {len(model.graph.node)} nodes, {opsets}, by {model.producer_name or 'somebody'}")
+    print(f"ONNX: {len(model.graph.node)} nodes, {opsets}, by {model.producer_name or 'unknown producer'}")
     for what, values in (("inputs", model.graph.input), ("outputs", model.graph.output)):
         told = [f"{value.name} {_dims(value)}" for value in values]
         print(f"{what}: {', '.join(told)}")
@@ -311,7 +311,7 @@ def _rec(path: str, options: argparse.Namespace) -> None:
     found = records.summarised(path, _ROWS if options.all else 5)
     mean = found.total // found.count if found.count else 0
     print(
-        f"RecordIO: {found.count} records, {size_of(os.path.getsize(path))}; a record has {size_of(mean)} on average, "
+        f"RecordIO: {found.count} records, {size_of(os.path.getsize(path))}; record size {size_of(mean)} on average, "
         f"{size_of(found.longest)} at most"
     )
     widths = ", ".join(
@@ -329,10 +329,10 @@ def _rec(path: str, options: argparse.Namespace) -> None:
         show(["record", "at byte", "bytes", "label", "id id2", "content"], rows, options)
     index = os.path.splitext(path)[0] + ".idx"
     if found.problem is not None:
-        raise MXNetError(f"{found.problem}. Whole records before: {found.count}")
+        raise MXNetError(f"{found.problem}. Complete records before it: {found.count}")
     if os.path.isfile(index):
         problem = records.index_problem(read_index(index), found.positions)
-        print(f"{index}: {problem or 'fits, a key for each record'}")
+        print(f"{index}: {problem or 'matches, one key per record'}")
 
 
 def _index(path: str, options: argparse.Namespace) -> None:
@@ -346,7 +346,7 @@ def _index(path: str, options: argparse.Namespace) -> None:
     data = os.path.splitext(path)[0] + ".rec"
     if os.path.isfile(data):
         positions = [record.position for record in records.scan(data)]
-        print(f"{data}: {records.index_problem(entries, positions) or 'fits, a record for each key'}")
+        print(f"{data}: {records.index_problem(entries, positions) or 'matches, one record per key'}")
 
 
 def _list(path: str, options: argparse.Namespace) -> None:
@@ -354,7 +354,7 @@ def _list(path: str, options: argparse.Namespace) -> None:
     widths = Counter(len(entry.labels) for entry in entries)
     told = ", ".join(f"{count} with {width} label{'s' * (width > 1)}" for width, count in sorted(widths.items()))
     kinds = len({entry.labels for entry in entries})
-    print(f"list: {len(entries)} pictures, {told or 'none'}, {kinds} different")
+    print(f"list: {len(entries)} images, {told or 'none'}, {kinds} different")
     rows = [(entry.number, records.short(entry.labels), entry.path) for entry in entries]
     show(["key", "labels", "path"], rows if options.all else rows[:5], options)
 

@@ -1,4 +1,4 @@
-"""ONNX files of programs, by torch.onnx; packages of the extra `onnx` are loaded when they are needed."""
+"""Write programs as ONNX files by torch.onnx. The packages of the extra `onnx` are loaded on demand."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..base import MXNetError
 from ..formats.atomic import replacing
 from .program import NODE, inferring
 
-LEAST_OPSET = 18  # that torch writes whatever the model; some models it can take down to 14
-_MOST_IN_ONE_FILE = 2_000_000_000  # protobuf holds 2 GB; beyond, arrays go to a file beside
+LEAST_OPSET = 18  # torch writes it for every model; some models can be written down to 14
+_MOST_IN_ONE_FILE = 2_000_000_000  # protobuf is limited to 2 GB; larger models store arrays in a second file
 
 
 def onnx_package(name: str = "onnx") -> Any:
-    """The package, or an error that says what to install."""
+    """Import and return the package, or raise an error that says what to install."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -29,7 +29,7 @@ def onnx_package(name: str = "onnx") -> Any:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Whatever a damaged file makes protobuf, onnx and numpy raise becomes an error that names the file."""
+    """Convert exceptions of protobuf, onnx and numpy on a damaged file to an error that names the file."""
     try:
         yield
     except MXNetError:
@@ -45,7 +45,7 @@ def write(
     outputs: Sequence[str],
     opset: int | None = None,
 ) -> Any:
-    """Write a program as ONNX, checked by onnx itself, and give the model; dimensions that vary are named."""
+    """Write a program as ONNX, checked by onnx, and return the model. Dynamic dimensions get names."""
     onnx = onnx_package()
     onnx_package("onnxscript")
     outputs = _distinct(outputs, taken=inputs)
@@ -59,7 +59,7 @@ def write(
     written = next(each.version for each in made.model_proto.opset_import if not each.domain)
     if opset is not None and written != opset:
         raise MXNetError(
-            f"opset {opset} cannot be written: torch gives {written} for it. Take {LEAST_OPSET} or a later one"
+            f"opset {opset} cannot be written: torch writes {written} for this model. Use {LEAST_OPSET} or later"
         )
     size = sum(tensor.nbytes for tensor in program.state_dict.values())
     if size > _MOST_IN_ONE_FILE:
@@ -75,7 +75,7 @@ def write(
 
 
 def _name_dims(graph: Any) -> None:
-    """Call the first dimension of inputs `batch` where it varies, others `data_dim1`; torch calls them s77."""
+    """Rename dynamic dimensions: `batch` for the first of inputs, else `data_dim1`; torch names them s77."""
     names: dict[str, str] = {}
     for value in graph.input:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
@@ -89,7 +89,7 @@ def _name_dims(graph: Any) -> None:
 
 
 def _distinct(names: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """Names for outputs, which ONNX wants to be all different and not those of inputs: an input may be an output."""
+    """Return unique names for outputs, different from those of inputs, as ONNX requires: an input may be an output."""
     used, result = set(taken), []
     for name in names:
         base = f"{name}_output" if name in taken else name
@@ -100,7 +100,7 @@ def _distinct(names: Sequence[str], taken: Sequence[str]) -> list[str]:
 
 
 def _explained(error: BaseException) -> MXNetError:
-    """What cannot be said in ONNX, by the name of the symbol's node."""
+    """Return an error that names the symbol's node that cannot be expressed in ONNX."""
     reason = str(error.__cause__ or error).splitlines()[0]
     causes = [each for each in _chain(error) if "No ONNX function found" in str(each)]
     if causes:
@@ -116,7 +116,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _node_of(error: BaseException) -> str | None:
-    """The symbol's node whose translation failed, which torch's error mentions only by the name it has there."""
+    """Return the symbol's node whose conversion failed; torch's error only has its name in torch's graph."""
     trace = error.__traceback__
     found = None
     while trace is not None:

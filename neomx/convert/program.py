@@ -1,4 +1,4 @@
-"""A symbol and its arrays as a program of torch alone, by torch.export: what computes, without neomx."""
+"""A symbol and its arrays as a pure torch program, by torch.export; running it does not need neomx."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ..symbol.infer import Shapes, Types, resolved
 from ..symbol.lowering import node_error
 from ..symbol.rewrite import rewritten
 
-NODE = "mxnet_node"  # under which the nodes of torch's graph keep the name of the symbol's node they came from
-# Outputs that a label belongs to, which only their gradient looks at.
+NODE = "mxnet_node"  # metadata key for the name of the symbol's node in torch's graph
+# Output ops with a label, which only their gradient uses.
 _WITH_LABEL = ("SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput")
 _IS_DATA = ("SVMOutput", "MakeLoss", "make_loss", "BlockGrad", "IdentityAttachKLSparseReg", "Dropout")
 
 
 def inference_form(symbol: Symbol) -> Symbol:
-    """The symbol without what only training needs: labels, losses' gradients, dropout."""
+    """Return the symbol without the parts that only training needs: labels, gradients of losses, dropout."""
 
     def replace(node: Node, inputs: list[Entry]) -> list[Entry] | None:
         name = None if node.op is None else node.op.name
@@ -47,7 +47,7 @@ def _drops_always(node: Node) -> bool:
 
 
 def with_gamma(symbol: Symbol, arrays: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The arrays, with one for each gamma that `fix_gamma` makes one, whatever its file says."""
+    """Return the arrays, with ones for every gamma that `fix_gamma` sets to one, regardless of the file."""
     result = dict(arrays)
     for node in symbol._nodes():
         if node.op is not None and "fix_gamma" in node.op.attrs and node.op.with_defaults(node.values)["fix_gamma"]:
@@ -58,17 +58,17 @@ def with_gamma(symbol: Symbol, arrays: Mapping[str, torch.Tensor]) -> dict[str, 
 
 
 def example(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Zeros to trace with."""
+    """Return zeros for tracing."""
     try:
         return torch.zeros(list(shape), dtype=dtype)
     except (RuntimeError, TypeError, OverflowError) as error:
-        raise MXNetError(f"an input of shape {tuple(shape)} cannot be made: {_first_line(error)}") from error
+        raise MXNetError(f"an input of shape {tuple(shape)} cannot be allocated: {_first_line(error)}") from error
 
 
 class Program(torch.nn.Module):
-    """Computes a symbol node by node, so that a tracer can be told which node it sees.
+    """Computes a symbol node by node, so that each traced op can be annotated with its node.
 
-    Arguments are parameters and auxiliary states are buffers, under their names; `inputs` are fed in that order.
+    Arguments are parameters and auxiliary states are buffers, under their names. `inputs` is the order of the inputs.
     """
 
     def __init__(self, symbol: Symbol, arrays: Mapping[str, torch.Tensor], inputs: Sequence[str]):
@@ -82,7 +82,7 @@ class Program(torch.nn.Module):
                 _place(self, name, arrays[name], name in states)
 
     def forward(self, *inputs: torch.Tensor) -> Any:
-        """The outputs: one by itself, several in a tuple."""
+        """Return the output, or a tuple of several outputs."""
         fed = dict(zip(self._inputs, inputs, strict=True))
         values: dict[tuple[int, int], torch.Tensor] = {}
         for node in self._order:
@@ -93,7 +93,7 @@ class Program(torch.nn.Module):
 
 
 def _place(module: torch.nn.Module, name: str, tensor: torch.Tensor, is_state: bool) -> None:
-    """Keep a tensor under its name; a dot in it means a module within, as torch has it."""
+    """Register a tensor under its name; a dot in the name means a submodule, as in torch."""
     *path, last = name.split(".")
     try:
         for part in path:
@@ -104,8 +104,8 @@ def _place(module: torch.nn.Module, name: str, tensor: torch.Tensor, is_state: b
             module.register_buffer(last, tensor)
         else:
             module.register_parameter(last, torch.nn.Parameter(tensor, requires_grad=False))
-    except (KeyError, AttributeError) as error:  # "forward", or a name that is the beginning of another
-        raise MXNetError(f"a torch module cannot keep an array under the name {name!r}: {error}. Rename it") from None
+    except (KeyError, AttributeError) as error:  # "forward", or a name that is a prefix of another
+        raise MXNetError(f"a torch module cannot have an array named {name!r}: {error}. Rename it") from None
 
 
 def _find(module: torch.nn.Module, name: str, fed: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -140,7 +140,7 @@ def _first_line(error: BaseException) -> str:
 
 @contextmanager
 def inferring() -> Iterator[None]:
-    """As a program that predicts: nothing is recorded or trained; what torch remarks on itself is not heard."""
+    """Run in inference mode: no recording, no training mode, and torch's own warnings silenced."""
     before, heard = (modes.recording, modes.training), logging.root.manager.disable
     modes.recording = modes.training = False
     logging.disable(logging.CRITICAL)
@@ -159,7 +159,7 @@ def export(
     examples: Mapping[str, torch.Tensor],
     varying: Mapping[str, Sequence[int]],
 ) -> torch.export.ExportedProgram:
-    """The program of a symbol for inputs like `examples`, of which the dimensions `varying` may have any length."""
+    """Export the program of a symbol for inputs like `examples`; the dimensions in `varying` are dynamic."""
     shapes = {name: tuple(tensor.shape) for name, tensor in {**arrays, **examples}.items()}
     known = set(symbol.list_inputs())
     types = Types(symbol, {name: tensor.dtype for name, tensor in {**arrays, **examples}.items() if name in known})
@@ -182,7 +182,7 @@ def export(
 def export_with_batch(
     symbol: Symbol, arrays: Mapping[str, torch.Tensor], examples: Mapping[str, torch.Tensor]
 ) -> tuple[torch.export.ExportedProgram, bool]:
-    """The program for batches of any size and whether that could be; else it is for batches as in `examples`."""
+    """Export with a dynamic batch size and return True; if not possible, with that of `examples` and return False."""
     pairs = {name: torch.cat([tensor[:1]] * 2) if tensor.dim() else tensor for name, tensor in examples.items()}
     try:
         return export(symbol, arrays, pairs, {name: (0,) for name, tensor in pairs.items() if tensor.dim()}), True

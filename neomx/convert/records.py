@@ -1,4 +1,4 @@
-"""What is in the files of data: RecordIO (.rec), its index (.idx), and lists of pictures (.lst)."""
+"""Contents of data files: RecordIO (.rec), its index (.idx), and image lists (.lst)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..formats.records import RecordFile
 from ..recordio import IRHeader, unpack
 
 _HEAD = struct.Struct("<IfQQ")
-_ENOUGH = 1 << 16  # of a record, to see its labels and how large its picture is
+_ENOUGH = 1 << 16  # bytes of a record that contain its labels and the image size
 
 
 class Record(NamedTuple):
-    """A record: where it begins, how many bytes it has, and its first bytes."""
+    """A record: its position, its length in bytes, and its first bytes."""
 
     position: int
     length: int
@@ -28,7 +28,7 @@ class Record(NamedTuple):
 
 
 def scan(path: str, looked_at: int = 0) -> Iterator[Record]:
-    """All records, without reading most of their bytes; more of the first `looked_at`. Raises at a damaged one."""
+    """Yield all records with only their first bytes; more for the first `looked_at`. Raises at a damaged record."""
     file = RecordFile(path)
     for number, position in enumerate(file.positions()):
         wanted = _ENOUGH if number < looked_at else _HEAD.size
@@ -37,7 +37,7 @@ def scan(path: str, looked_at: int = 0) -> Iterator[Record]:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a scan found: how many records, their lengths together and at most, how many have so many labels."""
+    """The result of a scan: number of records, total and maximum length, and number of records by label count."""
 
     count: int
     total: int
@@ -49,7 +49,7 @@ class Summary:
 
 
 def summarised(path: str, rows: int) -> Summary:
-    """Scan a .rec file to its end, or to where it is damaged, with a bar on a terminal if that takes long."""
+    """Scan a .rec file to its end, or to the first damage; shows a progress bar on a terminal if it takes long."""
     count = total = longest = 0
     widths: Counter[int] = Counter()
     first: list[Record] = []
@@ -72,7 +72,7 @@ def summarised(path: str, rows: int) -> Summary:
 
 
 def _width(record: Record) -> int:
-    """How many labels a record has by its header; -1 if it cannot be one with a header."""
+    """Return the number of labels in a record's header; -1 if it has no header."""
     if len(record.start) < _HEAD.size:
         return -1
     flag = _HEAD.unpack_from(record.start)[0]
@@ -80,7 +80,7 @@ def _width(record: Record) -> int:
 
 
 class _Bar:
-    """How far we are, on a terminal, from the second second on."""
+    """A progress bar on a terminal, shown after one second."""
 
     def __init__(self, size: int):
         self.size, self.begun, self.shown = size, time.monotonic(), False
@@ -97,7 +97,7 @@ class _Bar:
 
 
 def labelled(record: Record) -> tuple[IRHeader, bytes] | None:
-    """The header of a record and the bytes after it, as far as they were read; None if it has no header."""
+    """Return the header of a record and the bytes that were read after it; None if it has no header."""
     if _width(record) < 0:
         return None
     try:
@@ -107,7 +107,7 @@ def labelled(record: Record) -> tuple[IRHeader, bytes] | None:
 
 
 def picture_size(data: bytes) -> str:
-    """`JPEG 640x480`, from the first bytes of a picture; empty if it is none that we know."""
+    """Return a text such as `JPEG 640x480` from the first bytes of an image; empty if the format is unknown."""
     if data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])
         return f"PNG {width}x{height}"
@@ -127,21 +127,21 @@ def _jpeg_size(data: bytes) -> str:
     return "JPEG"
 
 
-# ---- its index ----
+# ---- the index ----
 
 
 def index_problem(entries: list[tuple[str, int]], positions: list[int]) -> str | None:
-    """How an index does not fit the records it is for, if it does not."""
+    """Return how an index does not match its records, or None if it does."""
     known = set(positions)
     wrong = [key for key, position in entries if position not in known]
     if wrong:
-        return f"{len(wrong)} of its {len(entries)} keys point to no record, first {wrong[0]!r}"
+        return f"{len(wrong)} of its {len(entries)} keys do not point to a record, first {wrong[0]!r}"
     if len(entries) != len(positions):
         return f"it has {len(entries)} keys for {len(positions)} records"
     return None
 
 
 def short(values: Any, most: int = 6) -> str:
-    """Some of the values, and dots if there are more."""
+    """Return some of the values, with an ellipsis if there are more."""
     shown = [f"{value:g}" for value in list(values)[:most]]
     return " ".join(shown) + (" ..." if len(values) > most else "")

@@ -1,4 +1,4 @@
-"""The limits on CPU time and memory that a container or a batch system puts on a process, from cgroups v1 and v2."""
+"""The limits on CPU time and memory that a container or a batch system sets for a process, from cgroups v1 and v2."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _UNLIMITED = 1 << 60  # cgroup v1 writes "no limit" as a number near 2**63
 
 
 def limits(membership: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> tuple[float | None, int | None]:
-    """The CPUs and the bytes of memory that this process may use; None where there is no limit.
+    """Return the CPUs and the bytes of memory that this process may use; None for no limit.
 
-    A limit holds for all groups below it, so the smallest one on the way up counts.
+    A limit applies to all groups below it, so the smallest limit of a group and its ancestors counts.
     """
     cpus: list[float] = []
     memory: list[int] = []
@@ -34,7 +34,7 @@ def limits(membership: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") 
 
 
 def _upwards(root: str, path: str) -> list[str]:
-    """The folder of a group and of those above it. In a container, groups above may not be visible."""
+    """Return the folders of a group and its ancestors. In a container, ancestors may not be visible."""
     parts = [part for part in path.split("/") if part not in ("", "..")]
     return [folder for folder in (os.path.join(root, *parts[:n]) for n in range(len(parts), -1, -1))
             if os.path.isdir(folder)]  # fmt: skip

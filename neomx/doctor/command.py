@@ -19,22 +19,22 @@ from ..comm.world import LOOPBACK
 from . import cpu, devices, engine, environment, hosts, limits, measure, network, software
 from .finding import Check, Finding
 
-FORMAT = 1  # of --json: raised when a field is removed or changes its meaning
+FORMAT = 1  # version of --json: increased when a field is removed or changes its meaning
 LISTEN_SECONDS = 300.0
 
 EPILOG = """examples:
   neomx doctor                             check this machine
-  neomx doctor node1 node2:29400           ... and whether these hosts can be reached
-  neomx doctor --listen 10.0.0.1:29400     on one machine: wait for measurements; it prints what to type on the other
+  neomx doctor node1 node2:29400           also check whether these hosts can be reached
+  neomx doctor --listen 10.0.0.1:29400     on one machine: wait for measurements; prints the command for the other
   neomx doctor 10.0.0.1:29400              on the other machine: measure latency and bandwidth
-  neomx doctor --json                      for programs; docs/doctor.md describes the fields
+  neomx doctor --json                      machine-readable; docs/doctor.md describes the fields
 
 The exit code is 0 if there is no problem (there may be warnings) and 1 otherwise.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `neomx doctor`."""
+    """Add the options of `neomx doctor` to the parser."""
     parser.add_argument(
         "hosts",
         nargs="*",
@@ -52,20 +52,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, metavar="S", help=f"how long to listen (default {LISTEN_SECONDS:g}, at most 86400)"
     )
-    parser.add_argument("--secret-file", metavar="FILE", help="the secret of both sides (or set NEOMX_SECRET)")
+    parser.add_argument("--secret-file", metavar="FILE", help="file with the shared secret (or set NEOMX_SECRET)")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the report, or listen; returns the exit code."""
+    """Print the report, or listen; return the exit code."""
     if options.listen is not None:
         if options.hosts or options.json:
-            raise MXNetError("--listen takes neither hosts nor --json: run them as two commands")
+            raise MXNetError("--listen cannot be combined with hosts or --json: run two commands")
         seconds = LISTEN_SECONDS if options.seconds is None else options.seconds
         if not 0 < seconds <= 86400:
             raise MXNetError(f"--seconds must be above 0 and at most 86400, received {seconds:g}")
         return listen(options.listen, seconds, options.secret_file)
     if options.seconds is not None:
-        raise MXNetError("--seconds is for --listen")
+        raise MXNetError("--seconds requires --listen")
     checks = all_checks([_host(text) for text in options.hosts], options.secret_file)
     findings = [finding for check in checks for finding in check.findings()]
     if options.json:
@@ -85,7 +85,7 @@ def _host(text: str) -> tuple[str, int]:
 
 
 def all_checks(others: list[tuple[str, int]], secret_file: str | None) -> Iterator[Check]:
-    """The checks in the order of the report. Torch is tried once, when the first check needs it."""
+    """Yield the checks in the order of the report. Torch is tested once, when the first check needs it."""
     yield Check("software", software.check)
     tried = engine.examine()
     yield Check("cpu", lambda: cpu.check(tried))
@@ -102,13 +102,13 @@ def all_checks(others: list[tuple[str, int]], secret_file: str | None) -> Iterat
 
 
 def worst(findings: list[Finding]) -> str:
-    """The status of the whole report."""
+    """Return the status of the whole report."""
     statuses = {finding.status for finding in findings}
     return next((status for status in ("problem", "warn") if status in statuses), "ok")
 
 
 def report(findings: list[Finding]) -> dict[str, object]:
-    """The report for programs; docs/doctor.md describes it."""
+    """Return the machine-readable report; docs/doctor.md describes it."""
     return {
         "format": FORMAT,
         "neomx": __version__,
@@ -118,7 +118,7 @@ def report(findings: list[Finding]) -> dict[str, object]:
 
 
 def lines(findings: list[Finding]) -> Iterator[str]:
-    """The report for people."""
+    """Yield the lines of the human-readable report."""
     kind = None
     for finding in findings:
         if kind != (kind := finding.check.partition(".")[0]):
@@ -131,7 +131,7 @@ def lines(findings: list[Finding]) -> Iterator[str]:
 
 
 def listen(place: str, seconds: float, secret_file: str | None) -> int:
-    """Wait for measurements, for a limited time."""
+    """Wait for measurements, for a limited time; return the exit code."""
     host, port = _host(place)
     key = measure.key_for(os.environ, secret_file, wire.is_loopback(host))
     prefix = ""
@@ -147,12 +147,12 @@ def listen(place: str, seconds: float, secret_file: str | None) -> int:
     try:
         here = wire.join_address(host, listening.getsockname()[1])
         reach = (
-            "this machine alone can reach it" if wire.is_loopback(host) else "only callers with the secret are served"
+            "only this machine can reach it" if wire.is_loopback(host) else "only callers with the secret are served"
         )
-        show(f"listening on {here} for {seconds:g} s; {reach}. Ctrl-C stops it")
+        show(f"listening on {here} for {seconds:g} s; {reach}. Press Ctrl-C to stop")
         show(f"on the other machine run: {prefix}neomx doctor {here}")
         threading.Event().wait(seconds)
-        show("the time is over")
+        show("stopped listening after the time limit")
     except KeyboardInterrupt:
         show("stopped")
     finally:

@@ -13,11 +13,11 @@ _HARDWARE = {"/dev/nvidia0": "an NVIDIA GPU", "/dev/kfd": "an AMD GPU", "/dev/ac
 
 
 def check(engine: Engine, hardware: dict[str, str] = _HARDWARE) -> Iterator[Finding]:
-    """The accelerator in general, then each device."""
+    """Yield a finding about accelerators in general, then one per device."""
     found = engine.facts("accelerator")
     if not found:
         if engine.facts("version") and engine.trying == "accelerator":
-            said = f"asking torch for an accelerator failed: the process {engine.failure}"
+            said = f"torch could not detect accelerators: the process {engine.failure}"
             remedy = "Check the device's driver, for example with nvidia-smi or rocminfo"
             yield Finding("devices.accelerator", "problem", said, remedy, {"accelerator": None, "devices": 0})
         return

@@ -1,4 +1,4 @@
-"""Runs the program `trial.py`, which tries torch, within a time limit and collects what it printed."""
+"""Runs the program `trial.py`, which tests torch, with a time limit, and collects its output."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import subprocess
 import sys
 from typing import Any
 
-SECONDS = 90.0  # importing torch from a slow disk takes most of it
+SECONDS = 90.0  # mostly for importing torch from a slow disk
 _TRIAL = [sys.executable, "-m", "neomx.doctor.trial"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """What the trial printed, and how it ended if not by itself."""
+    """The output of the trial, and how it ended if it did not finish."""
 
     lines: list[dict[str, Any]]
-    failure: str  # empty if the trial came to its end
+    failure: str  # empty if the trial finished
     output: str  # the last lines of its error output
 
     def facts(self, key: str) -> list[dict[str, Any]]:
-        """The lines that have a field of that name."""
+        """Return the lines that have a field of this name."""
         return [line for line in self.lines if key in line]
 
     @property
@@ -34,8 +34,8 @@ class Engine:
 
 
 def examine(command: list[str] = _TRIAL, seconds: float = SECONDS) -> Engine:
-    """Run the trial. Neither its death nor its silence is an error here."""
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # this neomx, not another
+    """Run the trial. If it crashes or hangs, this is recorded in the result, not raised."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # to import this neomx
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     failure = printed = complaints = ""
     try:
@@ -57,7 +57,7 @@ def examine(command: list[str] = _TRIAL, seconds: float = SECONDS) -> Engine:
     except subprocess.TimeoutExpired:
         failure = f"did not finish within {seconds:g} s"
         process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver that hangs keeps even a killed process
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a hanging driver can keep a killed process alive
             printed, complaints = process.communicate(timeout=5)
     tail = complaints.strip().splitlines()[-1:] if failure else []
     return Engine([line for text in printed.splitlines() if (line := _parsed(text))], failure, " ".join(tail))
@@ -67,9 +67,9 @@ def _how(code: int) -> str:
     if code > 0:
         return f"failed with exit code {code}"
     try:
-        return f"was ended by {signal.Signals(-code).name}"
+        return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
-        return f"was ended by signal {-code}"
+        return f"was killed by signal {-code}"
 
 
 def _parsed(text: str) -> dict[str, Any] | None:

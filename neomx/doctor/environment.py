@@ -1,4 +1,4 @@
-"""Environment variables that change what neomx does. Values of secrets are never shown."""
+"""Environment variables that affect neomx. Values of secrets are never shown."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..process import state
 from .finding import Finding
 
 _JOB = "set by the launcher for the processes of a job"
-# Every variable that neomx reads, and what it does. Launchers' own (SLURM_*, OMPI_*, PMI_*) are read but not listed.
+# Every variable that neomx reads, and its meaning. Launchers' own (SLURM_*, OMPI_*, PMI_*) are read but not listed.
 MEANING = {
     "NEOMX_SECRET": "the job's secret",
     "NEOMX_INSECURE": "1 allows jobs on several hosts without a secret",
-    "NEOMX_SILENCE": "seconds after which a silent process counts as gone",
-    "NEOMX_TIMEOUT": "seconds that a process waits for others",
+    "NEOMX_SILENCE": "seconds without a sign of life after which a process counts as lost",
+    "NEOMX_TIMEOUT": "timeout for waiting on other processes, in seconds",
     "NEOMX_TLS": "the file with the job's certificate and key",
     "NEOMX_HOST": "the address that this machine listens on",
     "NEOMX_SSH": "the ssh command of neomx run --hosts",
-    "NEOMX_MAX_PIXELS": "the largest picture that is decoded, in pixels",
+    "NEOMX_MAX_PIXELS": "maximum number of pixels of an image to decode",
     "NEOMX_LAYOUT": "the layout that Layout.from_env() returns",
-    "NEOMX_PROGRESS": "1 shows a progress bar, 0 shows none",
+    "NEOMX_PROGRESS": "1 shows a progress bar, 0 hides it",
     "NEOMX_TENSORBOARD": "the directory for TensorBoard",
     **dict.fromkeys(
         ("NEOMX_STORE", "NEOMX_JOB", "NEOMX_ROLE", "NEOMX_NODE", "NEOMX_NODES", "NEOMX_SERVERS", "NEOMX_SERVER_ID"),
@@ -37,12 +37,12 @@ MEANING = {
         + ("DMLC_NODE_HOST",),
         "set by MXNet's launch.py",
     ),
-    "MXNET_ELIMINATE_COMMON_EXPR": "0 keeps executors and hybridized Blocks from merging equal nodes",
+    "MXNET_ELIMINATE_COMMON_EXPR": "0 disables merging of equal nodes in executors and hybridized Blocks",
     "MXNET_HOME": "the directory for downloaded models and datasets",
     "MXNET_GLUON_REPO": "where models and datasets are downloaded from",
     "MXNET_KVSTORE_BIGARRAY_BOUND": "elements above which an array is split over servers",
-    "MXNET_OPTIMIZER_AGGREGATION_SIZE": "how many parameters an optimizer updates at once",
-    "MXNET_PROFILER_AUTOSTART": "1 profiles a program from its start",
+    "MXNET_OPTIMIZER_AGGREGATION_SIZE": "number of parameters that an optimizer updates in one call",
+    "MXNET_PROFILER_AUTOSTART": "1 starts the profiler with the program",
     "MXNET_UPDATE_ON_KVSTORE": "whether a Trainer's key-value store updates the parameters",
     "OMP_NUM_THREADS": "threads of torch in one process; neomx run sets it to 1 for its workers unless it is set",
     "MKL_NUM_THREADS": "threads of MKL in one process",
@@ -59,13 +59,13 @@ _LAUNCHERS = ("NEOMX_STORE", "DMLC_ROLE", "RANK", "WORLD_SIZE", "OMPI_COMM_WORLD
 
 
 def check(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Each variable that is set, then the place in a job that they give together."""
+    """Yield a finding for each variable that is set, then one for the rank in a job that they define."""
     known = [name for name in MEANING if environ.get(name)]
     if state.onednn_limited:
-        known = [name for name in known if name != ONEDNN]  # set by neomx itself, as another finding says
+        known = [name for name in known if name != ONEDNN]  # set by neomx itself; another finding reports it
     others = [name for name in environ if name.startswith(_PREFIXES) and name not in MEANING]
     if not known and not others:
-        yield Finding("environment.variables", "ok", "no variable is set that changes what neomx does")
+        yield Finding("environment.variables", "ok", "no variables that affect neomx are set")
     for name in known:
         yield _known(name, environ[name], environ)
     for name in sorted(others):
@@ -75,7 +75,7 @@ def check(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def shown(name: str, value: str) -> str:
-    """A value for the report: never a secret, nor the password in an address."""
+    """Return a value for the report, without secrets and passwords in addresses."""
     if _SECRET.search(name):
         return f"<{len(value.encode())} bytes, not shown>"
     return repr(_IN_URL.sub("//***@", value))[1:-1][:200]
@@ -90,13 +90,13 @@ def _known(name: str, value: str, environ: Mapping[str, str]) -> Finding:
         return Finding(check, "problem", f"{name} is invalid: {error}", f"Correct it or unset it: unset {name}", values)
     said = f"{name}={values['value']}: {MEANING[name]}"
     if name == "NEOMX_INSECURE" and value == "1":
-        remedy = "Unset it and set NEOMX_SECRET: whoever reaches the ports of a job can join it, read and change it"
+        remedy = "Unset it and set NEOMX_SECRET: anyone who reaches the ports of a job can join, read and change it"
         return Finding(check, "warn", said, remedy, values)
     return Finding(check, "ok", said, values=values)
 
 
 def _other(name: str) -> Finding:
-    """A variable with one of our prefixes that neomx does not read; its value stays unknown, for it may be a secret."""
+    """Report an unknown variable with one of neomx's prefixes; its value is not shown, as it may be secret."""
     check, values = f"environment.{name}", {"name": name, "value": None}
     if name.startswith(_SINK):
         return Finding(check, "ok", f"{name} is set: it starts a sink in every process", values=values)
@@ -104,15 +104,15 @@ def _other(name: str) -> Finding:
         close = difflib.get_close_matches(name, MEANING, 1)
         remedy = f"Did you mean {close[0]}?" if close else f"Unset it: unset {name}"
         return Finding(check, "warn", f"{name} is set, but neomx has no such variable", remedy, values)
-    said = f"{name} is set, and has no effect: it is a variable of MXNet that neomx does not read"
+    said = f"{name} is set but has no effect: it is a variable of MXNet that neomx does not read"
     return Finding(check, "ok", said, values=values)
 
 
 def _whole_number(name: str) -> Callable[[Mapping[str, str]], None]:
     def valid(environ: Mapping[str, str]) -> None:
-        for part in environ[name].split(","):  # OpenMP takes a number for each level of nesting
+        for part in environ[name].split(","):  # OpenMP accepts a number for each nesting level
             if not part.strip().isdecimal() or int(part) < 1:
-                raise ValueError(f"expected a whole number of at least 1, received {shown(name, environ[name])!r}")
+                raise ValueError(f"expected an integer of at least 1, received {shown(name, environ[name])!r}")
 
     return valid
 
@@ -141,11 +141,11 @@ _VALID: dict[str, Callable[[Mapping[str, str]], None]] = {
 
 
 def _place(environ: Mapping[str, str]) -> Finding:
-    """The rank and size that a process started with these variables would have."""
+    """Report the rank and size of a process started with these variables."""
     try:
         found = world.discover(environ)
     except MXNetError as error:
-        remedy = "Unset a launcher's leftover variables, or start the program with neomx run"
+        remedy = "Unset variables left over from a launcher, or start the program with neomx run"
         return Finding("environment.job", "problem", f"the variables of a job are invalid: {error}", remedy)
     values = {"role": found.role, "rank": found.rank, "size": found.size, "servers": found.servers}
     said = f"a program started here is {found.name} of {found.size} workers"

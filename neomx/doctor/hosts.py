@@ -1,4 +1,4 @@
-"""Connections to other hosts: does the name resolve, does the port answer, and what does the network give."""
+"""Connections to other hosts: name resolution, open ports, and network performance."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .finding import Finding, Status, amount
 
 CONNECT_SECONDS, GREETING_SECONDS = 5.0, wire.GREETING_TIME
 _MOST_ADDRESSES = 4
-SECONDS = (_MOST_ADDRESSES + 1) * CONNECT_SECONDS + 2 * GREETING_SECONDS + measure.CALL_SECONDS + 30.0  # and DNS's own
+SECONDS = (_MOST_ADDRESSES + 1) * CONNECT_SECONDS + 2 * GREETING_SECONDS + measure.CALL_SECONDS + 30.0  # and DNS
 _SLOW_LATENCY = 0.01  # seconds
 _SLOW_RATE = 12.5e6  # bytes a second: 100 Mbit/s
 
 
 def parse(text: str) -> tuple[str, int]:
-    """'host', 'host:port', '::1' or '[::1]:port' as a pair; the port is that of neomx doctor --listen if none is given.
+    """Parse 'host', 'host:port', '::1' or '[::1]:port' to a pair. The default port is that of neomx doctor --listen.
 
     Raises ValueError.
     """
@@ -35,12 +35,12 @@ def parse(text: str) -> tuple[str, int]:
 
 
 def check(host: str, port: int, environ: Mapping[str, str], secret_file: str | None) -> Iterator[Finding]:
-    """Resolve, connect, and measure if neomx doctor --listen is there."""
+    """Resolve, connect, and measure if neomx doctor --listen is running there."""
     where = {"host": host, "port": port}
     try:
         addresses = _resolve(host)
     except OSError as error:
-        remedy = "Check the spelling, add the host to /etc/hosts or DNS, or give its address"
+        remedy = "Check the spelling, add the host to /etc/hosts or DNS, or pass its address"
         yield Finding("host.resolve", "problem", f"{host}: the name does not resolve: {error}", remedy, where)
         return
     yield Finding("host.resolve", "ok", f"{host} is {', '.join(addresses)}", values={**where, "addresses": addresses})
@@ -67,7 +67,7 @@ def _resolve(host: str) -> list[str]:
 
 
 def _unreachable(host: str, port: int, address: str, error: OSError, where: dict[str, Any]) -> Finding:
-    """Why a connection failed, in words that lead to the remedy."""
+    """Report why a connection failed, with a suitable remedy."""
     if isinstance(error, ConnectionRefusedError):
         reason = "refused"
         said = "refused the connection: the host answers, but nothing listens on this port at this address"
@@ -84,10 +84,10 @@ def _unreachable(host: str, port: int, address: str, error: OSError, where: dict
         reason, said = "unreachable", f"cannot be reached: {error.strerror}"
         remedy = "Check routes (ip route) and that both hosts are on the same network; the host may be down"
     elif error.errno in (errno.EACCES, errno.EPERM):
-        reason, said = "forbidden", f"cannot be connected to: {error.strerror}"
-        remedy = f"A firewall on this machine forbids it: allow outgoing connections to TCP port {port}"
+        reason, said = "forbidden", f"does not allow a connection: {error.strerror}"
+        remedy = f"A firewall on this machine blocks it: allow outgoing connections to TCP port {port}"
     else:
-        reason, said = "error", f"cannot be connected to: {error.strerror or error}"
+        reason, said = "error", f"cannot be reached: {error.strerror or error}"
         remedy = "Check the address and the network"
     values = {**where, "address": address, "reason": reason}
     return Finding("host.connect", "problem", f"{host}: port {port} at {address} {said}", remedy, values)
@@ -101,30 +101,30 @@ def _greet(
 
     key = measure.key_for(environ, secret_file, wire.is_loopback(address))
     if key is None:
-        remedy = f"Set NEOMX_SECRET (at least {SHORTEST} bytes) or give --secret-file, the same as the listener's"
-        yield greeting("warn", "latency and bandwidth are not measured: no secret was given", remedy)
+        remedy = f"Set NEOMX_SECRET (at least {SHORTEST} bytes) or pass --secret-file, the same as for the listener"
+        yield greeting("warn", "latency and bandwidth are not measured: no secret was provided", remedy)
         return
     try:
         found = measure.measure(place, key, GREETING_SECONDS)
     except wire.SettingsDiffer:
         if _is_store(place, key):
-            yield greeting("ok", "the store of a job listens there and accepts the secret; nothing is measured")
+            yield greeting("ok", "the store of a job is listening there and accepts the secret; nothing is measured")
             return
         remedy = (
-            "Give both sides the same --secret-file or NEOMX_SECRET; neomx doctor --listen prints one if it has none"
+            "Use the same --secret-file or NEOMX_SECRET on both sides; neomx doctor --listen prints one if none is set"
         )
-        yield greeting("problem", "a neomx process listens there and does not accept this secret", remedy)
+        yield greeting("problem", "a neomx process is listening there but does not accept this secret", remedy)
     except measure.Busy:
-        yield greeting("warn", "the listener serves another caller", "Try again in a few seconds")
+        yield greeting("warn", "the listener is serving another caller", "Try again in a few seconds")
     except wire.WireError as error:
-        remedy = f"To measure, run `neomx doctor --listen {place}` there; a job with --tls is not spoken to"
+        remedy = f"To measure, run `neomx doctor --listen {place}` there; jobs with --tls are not measured"
         yield greeting("warn", f"latency and bandwidth are not measured: {error}", remedy)
     else:
         yield from _measured(place, where, found)
 
 
 def _is_store(place: str, key: bytes) -> bool:
-    """Whether the store of a job that has this secret listens there."""
+    """Return whether the store of a job with this secret is listening there."""
     try:
         wire.connect(place, key, {"name": measure.SERVICE}, timeout=GREETING_SECONDS, service=STORE).close()
         return True
@@ -135,18 +135,18 @@ def _is_store(place: str, key: bytes) -> bool:
 def _measured(place: str, where: dict[str, Any], found: measure.Measured) -> Iterator[Finding]:
     yield _versions(place, where, found)
     values = {**where, "seconds": found.latency}
-    said = f"{place}: a small message there and back takes {1000 * found.latency:.3g} ms (median)"
+    said = f"{place}: the round trip of a small message takes {1000 * found.latency:.3g} ms (median)"
     if found.latency > _SLOW_LATENCY:
-        remedy = "Put the workers closer together; otherwise use larger batches, so that there are fewer steps"
+        remedy = "Place the workers closer together, or use larger batches, so that there are fewer steps"
         yield Finding("host.latency", "warn", said, remedy, values)
     else:
         yield Finding("host.latency", "ok", said, values=values)
     values = {**where, "sent": found.sent, "received": found.received, "largest": found.largest}
     slowest = min(found.sent, found.received)
-    said = f"{place}: {_megabits(found.sent)} to it, {_megabits(found.received)} from it, by one authenticated "
+    said = f"{place}: {_megabits(found.sent)} to it, {_megabits(found.received)} from it, over one authenticated "
     said += f"connection ({amount(found.largest)}); 100 MB of gradients take {1e8 / slowest:.3g} s"
     if slowest < _SLOW_RATE:
-        remedy = "Use a faster network (network.job says which interface is used), or compress gradients"
+        remedy = "Use a faster network (see network.job for the interface in use), or compress gradients"
         yield Finding("host.bandwidth", "warn", said, remedy, values)
     else:
         yield Finding("host.bandwidth", "ok", said, values=values)

@@ -1,4 +1,4 @@
-"""Limits of the system: file descriptors, memory, memory that processes share, locked memory."""
+"""Limits of the system: file descriptors, memory, shared memory, locked memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from . import cgroup
 from .finding import Finding, amount, text_of
 
 _FILES = 4096  # descriptors that a job of many workers may need
-_MEMORY = 1 << 30  # bytes: importing torch and training a small model take half of it in each process
+_MEMORY = 1 << 30  # bytes: each process needs half of it to import torch and train a small model
 _SHM = 256 << 20
-_SHARED = 1 << 20  # bytes that are shared for a trial
+_SHARED = 1 << 20  # bytes shared in the test
 _OTHER_SIDE = """
 import mmap, os, sys
 fd = os.open(sys.argv[1], os.O_RDWR)
@@ -26,7 +26,7 @@ sys.exit(mmap.mmap(fd, int(sys.argv[2]))[:16].hex() != sys.argv[3])
 
 
 def check() -> Iterator[Finding]:
-    """All limits of this machine and this user."""
+    """Yield the limits of this machine and this user."""
     yield _files()
     yield _memory()
     yield _shared_memory()
@@ -66,17 +66,17 @@ def _memory(meminfo: str = "/proc/meminfo") -> Finding:
         limit = None
     values = {"total": total, "available": available, "limit": limit}
     if total is None or available is None:
-        return Finding("limits.memory", "ok", "memory: this system does not tell (no /proc/meminfo)", values=values)
+        return Finding("limits.memory", "ok", "memory: unknown on this system (no /proc/meminfo)", values=values)
     said = f"memory: {amount(available)} available of {amount(total)}"
     said += f"; a cgroup limits this process and its group to {amount(limit)}" if limit else ""
     if min(available, limit or available) < _MEMORY:
-        remedy = "End other programs or raise the container's limit: each worker needs about 0.5 GiB plus its model"
+        remedy = "Stop other programs or raise the container's limit: each worker needs about 0.5 GiB plus its model"
         return Finding("limits.memory", "warn", said, remedy, values)
     return Finding("limits.memory", "ok", said, values=values)
 
 
 def _shared_memory() -> Finding:
-    """Whether a process can map memory that another one made, as workers of one host do."""
+    """Report whether a process can map memory that another process created, as workers of one host do."""
     if not hasattr(os, "memfd_create") or not os.path.isdir("/proc/self/fd"):
         why = "this system has no memfd_create or no /proc"
     else:
@@ -91,7 +91,7 @@ def _shared_memory() -> Finding:
 
 
 def _try_sharing() -> str:
-    """Share memory with another process. Returns why it does not work; empty if it does."""
+    """Share memory with another process. Return why it failed; empty on success."""
     mark = secrets.token_bytes(16)
     try:
         fd = os.memfd_create("neomx-doctor")
@@ -104,7 +104,7 @@ def _try_sharing() -> str:
         run = subprocess.run(
             [sys.executable, "-S", "-c", _OTHER_SIDE, *asked], capture_output=True, text=True, timeout=20
         )
-        return (run.stderr.strip().splitlines() or ["another process read other bytes"])[-1] if run.returncode else ""
+        return (run.stderr.strip().splitlines() or ["the other process read wrong bytes"])[-1] if run.returncode else ""
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
     finally:
@@ -119,14 +119,14 @@ def _dev_shm(path: str = "/dev/shm") -> Iterator[Finding]:
     values = {"free": free, "total": total}
     said = f"{path}: {amount(free)} free of {amount(total)}; NCCL and torch's own DataLoader use it, neomx does not"
     if free < _SHM:
-        remedy = "In Docker give --shm-size=1g or --ipc=host; elsewhere remove old files there, or mount it larger"
+        remedy = "In Docker pass --shm-size=1g or --ipc=host; otherwise remove old files there, or mount it larger"
         yield Finding("limits.dev_shm", "warn", said, remedy, values)
     else:
         yield Finding("limits.dev_shm", "ok", said, values=values)
 
 
 def _locked_memory(devices: str = "/sys/class/infiniband") -> Iterator[Finding]:
-    """Only where there is InfiniBand, whose drivers lock what they send."""
+    """Report the limit if there is InfiniBand, whose drivers lock the memory that they send."""
     adapters: list[str] = []
     with contextlib.suppress(OSError):
         adapters = sorted(os.listdir(devices))

@@ -1,7 +1,7 @@
-"""Latency and bandwidth between two machines, over the connections that jobs use.
+"""Measure latency and bandwidth between two machines, over the connections that jobs use.
 
-The listener speaks with those that prove they hold the same secret, and understands three requests: answer, take some
-bytes, give some bytes. Bytes and seconds of a caller are limited, and one caller is served at a time.
+The listener accepts callers that prove that they have the same secret, and supports three requests: answer, receive
+some bytes, send some bytes. The bytes and the time of a caller are limited, and one caller is served at a time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..comm import listener, secret, wire
 from .software import version_of
 
 PORT = 29400  # as in the examples of neomx run --rdzv
-SERVICE = "neomx doctor"  # what a connection to the listener is for
+SERVICE = "neomx doctor"  # identifies the purpose of a connection
 _ANSWER, _TAKE, _GIVE, _REPLY, _BUSY = 1, 2, 3, 4, 5
 _PIECES = tuple(1 << bits for bits in (16, 18, 20, 22, 24, 26))  # bytes, from 64 KiB to 64 MiB
-_TOTAL = 2 * sum(_PIECES)  # bytes that one caller may send and ask for: those of one measurement
+_TOTAL = 2 * sum(_PIECES)  # bytes that one caller may send and request: those of one measurement
 _PINGS, _PING_SECONDS = 100, 0.5
 _RATE_SECONDS = 2.0  # for each direction
 CALL_SECONDS = 20.0  # for a whole measurement
@@ -30,25 +30,25 @@ PACKAGES = ("neomx", "torch", "numpy")
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What the network gives between two hosts."""
+    """Network performance between two hosts."""
 
-    latency: float  # seconds for a small message there and back, the median
-    sent: float  # bytes a second from here to there
-    received: float  # bytes a second from there to here
+    latency: float  # median round trip of a small message, in seconds
+    sent: float  # bytes per second to the other host
+    received: float  # bytes per second from the other host
     largest: int  # bytes of the largest message that was sent
     name: str  # the other host's name
     versions: dict[str, str | None]  # of packages on the other host
 
 
 class Busy(wire.WireError):
-    """The listener serves another caller."""
+    """The listener is serving another caller."""
 
 
 # ---- the listening side ----
 
 
 def serve(listening: socket.socket, key: bytes, told: Callable[[str], None]) -> Callable[[], None]:
-    """Answer callers that hold the secret until the function that is returned is called. `told` gets lines to show."""
+    """Answer callers that have the secret, until the returned function is called. `told` receives lines to show."""
     one_at_a_time = threading.Lock()
 
     def handle(connection: wire.Connection) -> None:
@@ -65,7 +65,7 @@ def serve(listening: socket.socket, key: bytes, told: Callable[[str], None]) -> 
 
 
 def _answer(connection: wire.Connection) -> None:
-    """Serve one caller until it hangs up or its time is over."""
+    """Serve one caller until it disconnects or its time is up."""
     connection.deadline = time.monotonic() + CALL_SECONDS
     memory = memoryview(bytearray(_PIECES[-1]))
     left = _TOTAL
@@ -73,7 +73,7 @@ def _answer(connection: wire.Connection) -> None:
     def room(nbytes: Any) -> memoryview:
         nonlocal left
         if type(nbytes) is not int or not 0 <= nbytes <= min(len(memory), left):
-            raise wire.Refused(f"{connection} wants to move {nbytes!r:.40} bytes: at most {len(memory)} at a time")
+            raise wire.Refused(f"{connection} requested {nbytes!r:.40} bytes: at most {len(memory)} at a time")
         left -= nbytes
         return memory[:nbytes]
 
@@ -86,11 +86,11 @@ def _answer(connection: wire.Connection) -> None:
         elif frame.kind == _GIVE:
             connection.send(_REPLY, None, room(frame.meta.get("bytes") if isinstance(frame.meta, dict) else None))
         else:
-            raise wire.Refused(f"{connection} asked for {frame.kind}, which neomx doctor does not know")
+            raise wire.Refused(f"{connection} requested {frame.kind}, which neomx doctor does not support")
 
 
 def versions() -> dict[str, str | None]:
-    """What should be alike on all hosts of a job."""
+    """Return the versions that should be equal on all hosts of a job."""
     return {package: version_of(package) for package in PACKAGES}
 
 
@@ -98,7 +98,7 @@ def versions() -> dict[str, str | None]:
 
 
 def measure(address: str, key: bytes, timeout: float) -> Measured:
-    """Measure against the listener at 'host:port'. Raises wire.WireError, wire.SettingsDiffer for another secret."""
+    """Measure against the listener at 'host:port'. Raises wire.WireError; wire.SettingsDiffer if the secrets differ."""
     connection = wire.connect(address, key, {"name": socket.gethostname()}, timeout=timeout, service=SERVICE)
     try:
         connection.deadline = time.monotonic() + CALL_SECONDS
@@ -116,14 +116,14 @@ def measure(address: str, key: bytes, timeout: float) -> Measured:
 
 
 def _word(value: object) -> str | None:
-    """A word of a peer, safe to print."""
+    """Return a word from a peer, safe to print."""
     return wire.printable(value[:80]) if isinstance(value, str) else None
 
 
 def _ask(
     connection: wire.Connection, kind: int, meta: Any = None, *buffers: memoryview, into: memoryview | None = None
 ) -> tuple[Any, float]:
-    """What the listener answered, and the seconds until the answer was complete."""
+    """Return the listener's answer, and the seconds until it was complete."""
     began = time.perf_counter()
     connection.send(kind, meta, *buffers)
     frame = connection.receive(into=lambda kind, meta, size: into if into is not None and size else memoryview(b""))
@@ -140,7 +140,7 @@ def _latency(connection: wire.Connection) -> float:
 
 
 def _rate(move: Callable[[int], float], latency: float) -> tuple[float, int]:
-    """Bytes a second, and the bytes of the largest message: sizes grow until the next one would take too long."""
+    """Return bytes per second and the largest message size; sizes grow until the next one would take too long."""
     spent, rate, largest = 0.0, 0.0, 0
     for size in _PIECES:
         seconds = move(size)
@@ -153,7 +153,7 @@ def _rate(move: Callable[[int], float], latency: float) -> tuple[float, int]:
 
 
 def key_for(environ: Mapping[str, str], file: str | None, one_host: bool) -> bytes | None:
-    """The secret of both sides: from a file, from NEOMX_SECRET, or on one host of this user; None if there is none."""
+    """Return the shared secret: from a file, NEOMX_SECRET, or, on one host, of this user; None if there is none."""
     if file is not None:
         return secret.read(file, f"--secret-file {file}")
     if "NEOMX_SECRET" in environ or one_host:

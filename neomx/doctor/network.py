@@ -1,4 +1,4 @@
-"""Network interfaces with their addresses, and which address a job on several hosts would use."""
+"""Network interfaces with their addresses, and the address that a job on several hosts would use."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..comm.wire import is_loopback, split_address
 from ..comm.world import address_towards
 from .finding import Finding, text_of
 
-_UP, _LOOPBACK, _RUNNING = 0x1, 0x8, 0x40  # of ifa_flags, alike on Linux and macOS
-_ELSEWHERE = "198.51.100.1"  # an address of no host, reserved for documentation: only the way to it is looked up
+_UP, _LOOPBACK, _RUNNING = 0x1, 0x8, 0x40  # bits of ifa_flags, the same on Linux and macOS
+_ELSEWHERE = "198.51.100.1"  # an address reserved for documentation: only its route is looked up
 
 
 @dataclasses.dataclass
@@ -27,7 +27,7 @@ class Interface:
     loopback: bool
     addresses: list[str]
     mtu: int | None = None
-    megabits: int | None = None  # speed of the link, where the driver tells it
+    megabits: int | None = None  # link speed, if the driver reports it
 
     def __str__(self) -> str:
         speed = f", {self.megabits} Mbit/s" if self.megabits else ""
@@ -36,7 +36,7 @@ class Interface:
 
 
 def check(environ: Mapping[str, str], hosts: Sequence[str]) -> Iterator[Finding]:
-    """Interfaces, the host's own name, and the address for jobs with each of the hosts."""
+    """Yield the interfaces, the host's own name, and the address for jobs with each of the hosts."""
     found = interfaces()
     values = {"interfaces": [dataclasses.asdict(interface) for interface in found]}
     outside = [interface for interface in found if interface.up and not interface.loopback and interface.addresses]
@@ -63,10 +63,10 @@ def _own_name() -> Finding:
 
 
 def _address(environ: Mapping[str, str], found: list[Interface], hosts: Sequence[str]) -> Iterator[Finding]:
-    """The address that this process would listen on, as neomx.comm.world chooses it."""
+    """Report the address that this process would listen on, as neomx.comm.world chooses it."""
     fixed, wanted = environ.get("NEOMX_HOST", ""), environ.get("GLOO_SOCKET_IFNAME", "")
     if wanted and wanted not in [interface.name for interface in found]:
-        said = f"GLOO_SOCKET_IFNAME={wanted} names no interface of this machine"
+        said = f"GLOO_SOCKET_IFNAME={wanted} is not an interface of this machine"
         names = ", ".join(interface.name for interface in found)
         yield Finding("network.job", "problem", said, f"Unset it, or choose one of {names}", {"interface": wanted})
         return
@@ -86,13 +86,13 @@ def _address(environ: Mapping[str, str], found: list[Interface], hosts: Sequence
         said += f"; gloo uses {wanted} (from GLOO_SOCKET_IFNAME)" if wanted else ""
         if owner is None and not is_loopback(address):
             remedy = "Set NEOMX_HOST to an address of this machine, or unset it"
-            yield Finding("network.job", "problem", f"{said}, which is no address of this machine", remedy, values)
+            yield Finding("network.job", "problem", f"{said}, which is not an address of this machine", remedy, values)
         else:
             yield Finding("network.job", "ok", said, values=values)
 
 
 def _rendezvous(environ: Mapping[str, str]) -> str:
-    """The host where the launcher's variables say that the job meets; empty without them."""
+    """Return the host of the job's rendezvous from the launcher's variables; empty without them."""
     if "NEOMX_STORE" in environ:
         return split_address(environ["NEOMX_STORE"])[0]
     return environ.get("MASTER_ADDR") or environ.get("DMLC_PS_ROOT_URI") or ""
@@ -102,7 +102,7 @@ def _rendezvous(environ: Mapping[str, str]) -> str:
 
 
 class _Entry(ctypes.Structure):
-    """struct ifaddrs, as far as it is the same on Linux and macOS."""
+    """The fields of struct ifaddrs that are the same on Linux and macOS."""
 
 
 _Entry._fields_ = [
@@ -114,7 +114,7 @@ _Entry._fields_ = [
 
 
 def interfaces() -> list[Interface]:
-    """All interfaces in the system's order, with their IPv4 and IPv6 addresses."""
+    """Return all interfaces in the system's order, with their IPv4 and IPv6 addresses."""
     library = ctypes.CDLL(None, use_errno=True)
     first = ctypes.POINTER(_Entry)()
     if library.getifaddrs(ctypes.byref(first)):
@@ -139,7 +139,7 @@ def interfaces() -> list[Interface]:
 
 
 def _address_at(place: int) -> str | None:
-    """The address in a struct sockaddr; None if it is of another family than IPv4 and IPv6."""
+    """Return the address in a struct sockaddr; None if it is neither IPv4 nor IPv6."""
     head = ctypes.string_at(place, 2)
     family = head[1] if sys.platform == "darwin" else int.from_bytes(head, sys.byteorder)
     if family == socket.AF_INET:

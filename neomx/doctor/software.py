@@ -13,21 +13,21 @@ from collections.abc import Iterator
 from .. import __version__
 from .finding import Finding
 
-# Each extra: the modules that neomx imports from it, and what for. pyproject.toml has the packages and versions.
+# Each extra: the modules that neomx imports from it, and their purpose. pyproject.toml has the packages and versions.
 EXTRAS = {
-    "image": (("cv2",), "reading, writing and resizing pictures"),
+    "image": (("cv2",), "reading, writing and resizing images"),
     "scipy": (("scipy",), "conversion of sparse arrays to SciPy, and tests of random numbers"),
-    "wire": (("cryptography",), "fast authentication of what is sent between hosts"),
+    "wire": (("cryptography",), "fast authentication of messages between hosts"),
     "tensorboard": (("tensorboard",), "writing scalars for TensorBoard"),
     "viz": (("graphviz",), "mx.viz.plot_network"),
     "onnx": (("onnx", "onnxscript"), "mx.onnx and neomx convert --to onnx"),
-    "transformers": (("transformers",), "running Hugging Face's own models beside those of the model zoo"),
+    "transformers": (("transformers",), "running Hugging Face's models in addition to the model zoo"),
 }
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[.*?\])?\s*(?:>=\s*([\d.]+))?(?:\s*;.*?extra == ['\"]([\w-]+)['\"])?")
 
 
 def check() -> Iterator[Finding]:
-    """Versions and extras."""
+    """Yield versions and extras."""
     found = {"version": platform.python_version(), "executable": sys.executable, "system": platform.platform()}
     yield Finding("software.python", "ok", f"Python {found['version']} at {sys.executable} on {found['system']}",
                   values=found)  # fmt: skip
@@ -42,7 +42,7 @@ def check() -> Iterator[Finding]:
 
 
 def requirements() -> dict[str, dict[str, str]]:
-    """{extra: {package: least version}} of the installed metadata, with "" for what neomx always needs.
+    """Return {extra: {package: minimum version}} from the installed metadata, with "" for neomx's own requirements.
 
     It is empty in a source tree that was not installed.
     """
@@ -58,7 +58,7 @@ def requirements() -> dict[str, dict[str, str]]:
 
 
 def version_of(package: str) -> str | None:
-    """The installed version, found without importing the package."""
+    """Return the installed version, without importing the package; None if not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -66,7 +66,7 @@ def version_of(package: str) -> str | None:
 
 
 def is_older(version: str, least: str) -> bool:
-    """Whether a version is below another; only the numbers before a suffix count: '2.13.0+cpu' is 2.13.0."""
+    """Return whether a version is older than another; suffixes are ignored: '2.13.0+cpu' is 2.13.0."""
 
     def numbers(text: str) -> list[int]:
         return [int(part) for part in re.split(r"[^\d.]", text)[0].split(".") if part]
@@ -90,7 +90,7 @@ def _package(package: str, least: str) -> Finding:
 
 
 def _extra(extra: str, modules: tuple[str, ...], purpose: str, least_of: dict[str, str]) -> Finding:
-    """An extra that is not installed is no fault: the finding says what it is for and how to get it."""
+    """Report an extra. A missing extra is not an error: the finding states its purpose and how to install it."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     versions = {package: version_of(package) for package in least_of}
     old = [f"{package} {versions[package]} (needs {least})" for package, least in least_of.items()

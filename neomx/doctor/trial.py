@@ -1,7 +1,7 @@
-"""The program that `neomx doctor` runs as a process of its own to try torch: one line of JSON for each result.
+"""The program that `neomx doctor` runs in a separate process to test torch. It prints one line of JSON per result.
 
-A kernel that uses instructions which this machine does not have ends the process, and a broken driver may hang it. The
-lines that were printed before say how far it came.
+A kernel with instructions that this machine lacks kills the process, and a broken driver may hang it. The lines printed
+before that show how far it got.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 
 def say(**fields: Any) -> None:
-    """Print a result at once."""
+    """Print a result immediately."""
     print(json.dumps(fields), flush=True)
 
 
 def main() -> None:
-    """Import torch, describe what it sees, and run kernels of each kind."""
+    """Import torch, describe its configuration, and run kernels of each kind."""
     say(trying="import torch")
     began = time.monotonic()
     import torch
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _kernels(device: str) -> dict[str, Callable[[], float]]:
-    """Kernels by name; each returns how far its result is from the true one, relative to the largest value."""
+    """Return kernels by name; each returns the error of its result, relative to the largest value."""
     import torch
 
     def inputs(*shapes: tuple[int, ...]) -> list[torch.Tensor]:
@@ -67,7 +67,7 @@ def _kernels(device: str) -> dict[str, Callable[[], float]]:
     kernels: dict[str, Callable[[], float]] = {}
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         name = str(dtype).removeprefix("torch.")
-        # Large enough for oneDNN's kernels of matrix instructions: small products take another way.
+        # Large enough for oneDNN's kernels with matrix instructions; small products use other kernels.
         kernels[f"{name} matrix product"] = partial(distance, product, dtype, (256, 512), (512, 256))
         kernels[f"{name} convolution"] = partial(distance, convolution, dtype, (4, 16, 32, 32), (32, 16, 3, 3))
     return kernels
@@ -82,7 +82,7 @@ def _run(name: str, kernel: Callable[[], float]) -> None:
 
 
 def _describe(number: int) -> dict[str, Any]:
-    """The name and the memory of an accelerator's device, as far as its backend tells them."""
+    """Return the name and the memory of an accelerator, as far as its backend reports them."""
     import torch
 
     from ..context import accelerator

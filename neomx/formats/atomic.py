@@ -1,4 +1,4 @@
-"""Files that are either wholly written or not there: a crash or a full disk leaves the old file as it was."""
+"""Atomic file writes: after a crash or on a full disk, the old file remains unchanged."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import BinaryIO, cast
 
 from ..base import MXNetError
 
-_ENDING = ".tmp"  # of a file that has not got its name yet
+_ENDING = ".tmp"  # of a file that is not committed yet
 
 
 class Replacement:
-    """A file to write, which takes its name at `commit` and vanishes at `discard`.
+    """A file that is renamed to its final name by `commit` and removed by `discard`.
 
-    A link is followed, the permissions of the file that is replaced are kept, and what is no regular file (a pipe,
-    a device) is written to directly. A forked process may do neither: its copy closes the file, and no more.
+    Symbolic links are followed, and the permissions of a replaced file are kept. If the path is not a regular file (a
+    pipe, a device), it is written directly. A forked process can do neither: its copy only closes the file.
     """
 
     def __init__(self, path: str | os.PathLike[str], buffering: int = -1):
@@ -43,14 +43,14 @@ class Replacement:
             raise MXNetError(f"cannot write {self.name}: {error.strerror or error}") from error
 
     def write(self, data: bytes) -> None:
-        """Write all of `data`, also to a file without a buffer, which may take less at once."""
+        """Write all of `data`; an unbuffered file may need several writes."""
         with self._told():
             left = memoryview(data)
             while left:
                 left = left[self.file.write(left) :]
 
     def commit(self) -> None:
-        """Give the file its name."""
+        """Rename the file to its final name."""
         beside = self._beside
         if beside is None or self._pid != os.getpid():
             with self._told():
@@ -70,9 +70,9 @@ class Replacement:
             self.discard()
 
     def discard(self) -> None:
-        """Remove the file; after `commit` this does nothing."""
+        """Remove the file; a no-op after `commit`."""
         beside, self._beside = self._beside, None
-        with suppress(OSError):  # what it still had to write may not fit
+        with suppress(OSError):  # flushing the buffer may fail on a full disk
             self.file.close()
         if beside is not None and self._pid == os.getpid() and os.path.exists(beside):
             os.unlink(beside)
@@ -80,7 +80,7 @@ class Replacement:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write; it takes the name `path` when the block ends well, and vanishes otherwise."""
+    """Open a file for writing that is renamed to `path` if the block succeeds, and removed otherwise."""
     replacement = Replacement(path)
     try:
         with replacement._told():
@@ -92,7 +92,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def being_written(path: str) -> bool:
-    """Whether a file of this name is being written, or was when its writer was killed."""
+    """Return whether a file of this name is being written, or was left behind by a killed writer."""
     target = os.path.realpath(path)
     folder, start = os.path.split(target)
     try:
@@ -102,7 +102,7 @@ def being_written(path: str) -> bool:
 
 
 def _sync_directory(directory: str) -> None:
-    """Make the rename itself survive a power cut, where the system can."""
+    """Make the rename durable across a power failure, where the system supports it."""
     if os.name == "posix":
         handle = os.open(directory, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST: a magic number, dimensions, then the elements, big-endian."""
+"""IDX files, the format of MNIST: a magic number, the dimensions, then the elements, big-endian."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E
 
 
 def read(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array in an IDX file, gzipped or not."""
+    """Return the array in an IDX file, gzipped or not."""
     try:
         with open(path, "rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
@@ -37,30 +37,30 @@ def read(path: str | os.PathLike[str]) -> np.ndarray:
     if len(data) != expected:
         more = " or more" if len(data) > expected else ""
         raise MXNetError(
-            f"{os.fspath(path)} has {len(data)}{more} bytes where its header promises {expected}: cut or damaged"
+            f"{os.fspath(path)} has {len(data)}{more} bytes, but its header declares {expected}: truncated or damaged"
         )
     try:
         return np.frombuffer(data, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
     except ValueError as error:
-        raise MXNetError(f"{os.fspath(path)} promises an array of {ndim} dimensions, {shape}: {error}") from error
+        raise MXNetError(f"{os.fspath(path)} declares an array of {ndim} dimensions, {shape}: {error}") from error
 
 
 def _read_promised(file: BinaryIO) -> bytes:
-    """The header and what it promises, and one byte more if there is one: not all that a small file may unpack to."""
+    """Read the header and the data it declares, plus at most one byte: a small file may unpack to a huge one."""
     head = file.read(4)
     if len(head) < 4 or head[2] not in _DTYPES:
         return head
     head += file.read(4 * head[3])
     shape = struct.unpack_from(f">{head[3]}I", head, 4) if len(head) == 4 + 4 * head[3] else (0,)
     parts, left = [head], math.prod(shape) * np.dtype(_DTYPES[head[2]]).itemsize + 1
-    while left > 0 and (part := file.read(min(left, _BLOCK))):  # a false promise takes no memory
+    while left > 0 and (part := file.read(min(left, _BLOCK))):  # a wrong header allocates no memory
         parts.append(part)
         left -= len(part)
     return b"".join(parts)
 
 
 def write(path: str | os.PathLike[str], values: np.ndarray) -> None:
-    """Write bytes as an IDX file, which is whole or not there."""
+    """Write a uint8 array as an IDX file, atomically."""
     if values.dtype != np.uint8:
         raise MXNetError(f"cannot write {os.fspath(path)}: expected an array of uint8, received {values.dtype}")
     with replacing(path) as file:

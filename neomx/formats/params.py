@@ -8,9 +8,9 @@ All numbers are little-endian, a `shape` being a uint32 count and that many int6
             int32 device id, int32 dtype, [int32 dtype and shape of each index array, if sparse], data,
             [the index arrays, if sparse]
 
-Files of older versions have arrays without `storage` (their magic is V1) or begin with the shape itself, as uint32
-(no magic). A program in numpy mode writes the magic V3, where no dimensions mean a single number; before, they
-meant that there is no array, and nothing follows.
+Arrays in files of older versions have no `storage` (their magic is V1) or begin with the shape itself, as uint32 (no
+magic). Programs in numpy mode write the magic V3, where a shape without dimensions means a scalar; before V3 it meant
+that there is no array, and nothing follows.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _STORAGES = {0: "default", 1: "row_sparse", 2: "csr"}
 _STORAGE_NUMBERS = {name: number for number, name in _STORAGES.items()}
 _INDEX_COUNT = {"row_sparse": 1, "csr": 2}
-_MAX_DIMS = 32  # what numpy can show; more is a corrupt file
+_MAX_DIMS = 32  # numpy's limit; more means that the file is corrupt
 CPU = (1, 0)
 
 
 @dataclass
 class Dense:
-    """A dense array of a file, and the device (type number, id) it was on."""
+    """A dense array of a file, and the device (type number, id) it was stored on."""
 
     data: torch.Tensor
     device: tuple[int, int] = CPU
@@ -64,9 +64,9 @@ Record = Dense | Sparse
 
 
 def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> tuple[list[Record], list[str]]:
-    """The arrays of a file, or of its bytes, and their names (none if it has none).
+    """Return the arrays of a file, or of its bytes, and their names (an empty list if it has none).
 
-    Data goes straight from the file into the memory of its tensor.
+    The data is read from the file directly into the memory of the tensors.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _read_list(_Buffer(source))
@@ -82,16 +82,16 @@ def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> tup
 
 
 def read_array(source: bytes | bytearray | memoryview) -> Record:
-    """One array from bytes that hold it alone, as pickles of MXNet do."""
+    """Return the array that these bytes encode, as in pickles of MXNet."""
     return _read_array(_Buffer(source))
 
 
 class _Source:
-    """Bytes to take from the front, with a name for error messages and a count of what is left."""
+    """A stream of bytes, with a name for error messages and the number of bytes left."""
 
     name: str
     left: int
-    item = "the header"  # what is being read, for error messages
+    item = "the header"  # the item being read, for error messages
 
     def into(self, target: memoryview) -> None:
         raise NotImplementedError
@@ -100,9 +100,9 @@ class _Source:
         return MXNetError(f"{self.name}: not a readable .params file: {self.item}: {problem}")
 
     def need(self, size: int, what: str) -> None:
-        """Fail unless `size` more bytes are there: to be asked before any memory is taken."""
+        """Fail unless `size` more bytes are available; to be called before memory is allocated."""
         if size > self.left:
-            raise self.fail(f"{what} would take {size} bytes, {self.left} are left")
+            raise self.fail(f"{what} would take {size} bytes, but only {self.left} are left")
 
     def take(self, size: int, what: str) -> bytearray:
         self.need(size, what)
@@ -120,16 +120,16 @@ class _Source:
         if ndim is None:
             ndim = self.number("I", f"the dimension count of {what}")
         if ndim > _MAX_DIMS:
-            raise self.fail(f"{what} has {ndim} dimensions, at most {_MAX_DIMS} can be")
+            raise self.fail(f"{what} has {ndim} dimensions, expected at most {_MAX_DIMS}")
         dims = self.numbers(f"{ndim}{dimension}", what)
         if min(dims, default=0) < 0:
-            raise self.fail(f"{what} is {dims}, no dimension can be negative")
+            raise self.fail(f"{what} is {dims}, expected no negative dimension")
         return dims
 
     def dtype(self, what: str) -> torch.dtype:
         flag = self.number("i", what)
         if flag not in TORCH_OF_FLAG:
-            raise self.fail(f"{what} is {flag}, known are {', '.join(map(str, TORCH_OF_FLAG))}")
+            raise self.fail(f"{what} is {flag}, expected one of {', '.join(map(str, TORCH_OF_FLAG))}")
         return TORCH_OF_FLAG[flag]
 
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype, what: str) -> torch.Tensor:
@@ -137,10 +137,10 @@ class _Source:
         try:
             result = torch.empty(shape, dtype=dtype)
         except (RuntimeError, TypeError, OverflowError) as error:
-            raise self.fail(f"{what} cannot have the shape {shape}") from error
+            raise self.fail(f"{what} cannot have shape {shape}") from error
         content = _bytes_of(result)
         self.into(content)
-        if dtype is torch.bool:  # any byte but 0 means true in a file; in torch only 1 does
+        if dtype is torch.bool:  # in a file any nonzero byte means true; in torch only 1 does
             result.view(torch.uint8).clamp_(max=1)
         return result
 
@@ -166,7 +166,7 @@ class _File(_Source):
         while len(target):
             count = self._file.readinto(target)
             if not count:
-                raise self.fail("the file became shorter while it was read")
+                raise self.fail("the file was truncated while it was read")
             target = target[count:]
 
 
@@ -183,7 +183,7 @@ def _read_list(source: _Source) -> tuple[list[Record], list[str]]:
     source.item = "the names"
     named = source.number("Q", "their number")
     if named not in (0, count):
-        raise source.fail(f"there are {named} for {count} arrays")
+        raise source.fail(f"there are {named} names for {count} arrays")
     names = []
     for i in range(named):
         raw = source.take(source.number("Q", f"the length of name {i}"), f"name {i}")
@@ -219,7 +219,7 @@ def _read_array(source: _Source) -> Record:
     layouts = [
         (source.dtype("an index's dtype"), source.shape("an index's shape")) for _ in range(_INDEX_COUNT[storage])
     ]
-    if 0 in stored:  # MXNet writes no length if the array was still being computed; its own reader counts the indices
+    if 0 in stored:  # MXNet omits the length if the array was still being computed; its reader counts the indices
         stored = (*layouts[-1][1], *stored[1:])
     _check_layout(source, storage, shape, stored, layouts)
     data = source.tensor(stored, dtype, "the data")
@@ -229,7 +229,7 @@ def _read_array(source: _Source) -> Record:
 
 
 def _check_layout(source: _Source, storage: str, shape: Any, stored: Any, layouts: Any) -> None:
-    """Fail unless the shapes of a sparse array's parts fit together."""
+    """Fail unless the shapes of a sparse array's parts are consistent."""
     for dtype, _ in layouts:
         if dtype not in (torch.int64, torch.int32):
             raise source.fail(f"an index is {NAME_OF_TORCH[dtype]}, expected int64 or int32")
@@ -245,20 +245,20 @@ def _check_layout(source: _Source, storage: str, shape: Any, stored: Any, layout
 
 
 def _check_indices(source: _Source, storage: str, shape: Any, indices: tuple[torch.Tensor, ...]) -> None:
-    """Fail if an index points outside: later steps rely on it."""
+    """Fail if an index is out of range: later steps rely on the check."""
     positions, bound = indices[-1], shape[1] if storage == "csr" else shape[0]
     if positions.numel() and not (int(positions.min()) >= 0 and int(positions.max()) < bound):
-        raise source.fail(f"an index lies outside 0 .. {bound - 1}")
+        raise source.fail(f"an index is outside 0 .. {bound - 1}")
     if storage == "csr":
         starts = indices[0]
         if starts[0] != 0 or starts[-1] != positions.numel() or bool((starts[1:] < starts[:-1]).any()):
-            raise source.fail(f"indptr must rise from 0 to {positions.numel()}")
+            raise source.fail(f"indptr must increase from 0 to {positions.numel()}")
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    """A contiguous CPU tensor's memory."""
+    """Return the memory of a contiguous CPU tensor."""
     if not tensor.numel():
-        return memoryview(bytearray())  # torch looks at no bytes of nothing
+        return memoryview(bytearray())  # torch has no byte view of an empty tensor
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
@@ -268,9 +268,9 @@ def _bytes_of(tensor: torch.Tensor) -> memoryview:
 def write(
     path: str | os.PathLike[str], records: Sequence[Record], names: Sequence[str] = (), np_shape: bool = False
 ) -> None:
-    """Write arrays, with names or without, as MXNet 1.9 does; `np_shape` as a program in numpy mode does.
+    """Write arrays, with or without names, as MXNet 1.9 does; with `np_shape` as a program in numpy mode does.
 
-    The file appears under its name only when all of it is on the disk.
+    The write is atomic: the file gets its name only after all data is on disk.
     """
     if names and len(names) != len(records):
         raise MXNetError(f"cannot write {os.fspath(path)}: {len(names)} names for {len(records)} arrays")
@@ -280,12 +280,12 @@ def write(
 
 
 def encode(records: Sequence[Record], names: Sequence[str] = ()) -> bytes:
-    """The bytes that `write` would put into a file."""
+    """Return the bytes that `write` would write to a file."""
     return b"".join(_parts(records, names, np_shape=False))
 
 
 def encode_array(record: Record) -> bytes:
-    """The bytes of one array alone, which `read_array` reads."""
+    """Return the bytes of a single array, for `read_array`."""
     return b"".join(_array_parts(record, np_shape=False))
 
 
@@ -305,7 +305,7 @@ def _array_parts(record: Record, np_shape: bool) -> Iterator[bytes | memoryview]
     if isinstance(record, Sparse):
         storage, shape, indices = _STORAGE_NUMBERS[record.storage], record.shape, record.indices
         if np_shape:
-            raise MXNetError("sparse arrays cannot be saved with np_shape on, whose files have none. Use tostype")
+            raise MXNetError("cannot save sparse arrays while np_shape is active: that format has none. Use tostype")
     yield struct.pack("<Ii", _V3 if np_shape or not shape else _V2, storage)
     if storage:
         yield _shape_bytes(record.data.shape)

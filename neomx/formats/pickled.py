@@ -1,7 +1,7 @@
-"""Reading the data in a pickle without running anything, and writing such data: classes that it names stay names.
+"""Read the data in a pickle without running any of its code, and write such data. Classes are only represented by name.
 
-Numbers, strings, bytes, tuples, lists and dicts come as they are, objects as `Instance`. `pickletools` splits the bytes
-into instructions; the few that MXNet's files use are followed here, and any other is refused.
+Numbers, strings, bytes, tuples, lists and dicts are returned as such, objects as `Instance`. `pickletools` splits the
+bytes into instructions. The few instructions that occur in MXNet's files are interpreted here; others are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..base import MXNetError
 
 @dataclass(frozen=True)
 class Name:
-    """A class or function that a pickle names."""
+    """The name of a class or function in a pickle."""
 
     module: str
     name: str
@@ -25,7 +25,7 @@ class Name:
 
 @dataclass(eq=False)
 class Instance:
-    """What a pickle says of an object: what makes it, from which arguments, and its state."""
+    """The description of an object in a pickle: its constructor, the arguments, and the state."""
 
     maker: Name
     arguments: tuple[Any, ...]
@@ -41,12 +41,12 @@ _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _MOST_DEPTH = 100
-_GROWTH, _SPARE = 4, 10_000  # the bytes and items that a pickle of n bytes may give: _GROWTH * n + _SPARE
+_GROWTH, _SPARE = 4, 10_000  # the limit of bytes and items in a pickle of n bytes: _GROWTH * n + _SPARE
 _Key = (str, bytes, int, float, type(None))
 
 
 def read(data: bytes) -> Any:
-    """What is in a pickle. Time and memory are in proportion to its length, however its parts refer to each other."""
+    """Return the value in a pickle. Time and memory are proportional to its length, even if its parts are shared."""
     most = _GROWTH * len(data) + _SPARE
     machine, position = _Machine(most), 0
     try:
@@ -67,7 +67,7 @@ def read(data: bytes) -> Any:
 
 def _check_size(value: Any, most: int) -> None:
     """Refuse a value that contains itself, and one that is small only because its parts are shared many times."""
-    sizes: dict[int, int] = {}  # by id: how many items a container has, all told; 0 while it is being counted
+    sizes: dict[int, int] = {}  # by id: the total number of items in a container; 0 while it is being counted
     stack: list[tuple[Any, bool]] = [(value, False)]
     depth = 0
     while stack:
@@ -79,9 +79,9 @@ def _check_size(value: Any, most: int) -> None:
             depth -= 1
             sizes[id(each)] = 1 + sum(sizes.get(id(part), 1) for part in parts)
             if sizes[id(each)] > most:
-                raise ValueError(f"its parts refer to each other so often that it would have over {most} items")
+                raise ValueError(f"it repeats shared parts so often that it would have more than {most} items")
         elif sizes.get(id(each)) == 0:
-            raise ValueError("an object in it contains itself")
+            raise ValueError("it has an object that contains itself")
         elif id(each) not in sizes:
             depth += 1
             if depth > _MOST_DEPTH:
@@ -92,7 +92,7 @@ def _check_size(value: Any, most: int) -> None:
 
 
 def _parts(value: Any) -> Iterable[Any] | None:
-    """What a container holds; None for what is no container."""
+    """Return the items of a container; None if the value is not a container."""
     if isinstance(value, (tuple, list)):
         return value
     if isinstance(value, dict):
@@ -103,7 +103,7 @@ def _parts(value: Any) -> Iterable[Any] | None:
 class _Machine:
     def __init__(self, most: int) -> None:
         self.stack: list[Any] = []
-        self.marks: list[int] = []  # how long the stack was at each mark
+        self.marks: list[int] = []  # the length of the stack at each mark
         self.memo: dict[int, Any] = {}
         self.most = most
 
@@ -119,20 +119,20 @@ class _Machine:
         elif name not in ("PROTO", "FRAME"):
             step = getattr(self, "do_" + name.lower(), None)
             if step is None:
-                raise MXNetError(f"a pickle with the instruction {name} is not read: it may hold more than data")
+                raise MXNetError(f"refused the pickle instruction {name}: the pickle may contain more than data")
             step(argument)
 
     def take(self, count: int) -> list[Any]:
         start = len(self.stack) - count
         if start < (self.marks[-1] if self.marks else 0):
-            raise IndexError("it takes more from its stack than there is")
+            raise IndexError("it takes more values from the stack than there are")
         taken = self.stack[start:]
         del self.stack[start:]
         return taken
 
     def take_to_mark(self) -> list[Any]:
         if not self.marks:
-            raise IndexError("it takes everything up to a mark, and there is none")
+            raise IndexError("it takes all values up to a mark, but there is no mark")
         start = self.marks.pop()
         taken = self.stack[start:]
         del self.stack[start:]
@@ -182,7 +182,7 @@ class _Machine:
 
     def target(self, kind: type) -> Any:
         if type(self.stack[-1]) is not kind:
-            raise TypeError(f"it fills a {type(self.stack[-1]).__name__} as if it were a {kind.__name__}")
+            raise TypeError(f"it adds items to a {type(self.stack[-1]).__name__}, expected a {kind.__name__}")
         return self.stack[-1]
 
     def do_global(self, names: str) -> None:
@@ -191,7 +191,7 @@ class _Machine:
     def do_stack_global(self, _: Any) -> None:
         module, name = self.take(2)
         if not isinstance(module, str) or not isinstance(name, str):
-            raise TypeError("it names a class by what is not text")
+            raise TypeError("the name of a class is not a string")
         self.stack.append(Name(module, name))
 
     def do_reduce(self, _: Any) -> None:
@@ -200,7 +200,7 @@ class _Machine:
         if isinstance(made, (bytes, bytearray)):
             self.most -= len(made)
             if self.most < 0:
-                raise ValueError("it makes the same bytes again and again")
+                raise ValueError("it repeats the same bytes too often")
         self.stack.append(made)
 
     do_newobj = do_reduce
@@ -211,12 +211,12 @@ class _Machine:
 
 
 def _paired(items: list[Any]) -> dict[Any, Any]:
-    """Keys and values in turn as a dict."""
+    """Convert alternating keys and values to a dict."""
     return dict(zip(map(plain_key, items[::2]), items[1::2], strict=True))
 
 
 def plain_key(key: Any) -> Any:
-    """The key of a dict, if it is of a kind that states have: others can be made to take long to tell apart."""
+    """Return the key if it has a plain type; hash collisions could make other types arbitrarily slow."""
     for part in key if type(key) is tuple and len(key) <= 2 else (key,):
         if not isinstance(part, _Key) or (type(part) is int and part.bit_length() > 64):
             raise TypeError(f"this {type(key).__name__} cannot be a key")
@@ -224,9 +224,9 @@ def plain_key(key: Any) -> Any:
 
 
 def _made(maker: Any, arguments: Any) -> Any:
-    """What a maker gives: an Instance, except for the two ways in which bytes are written."""
+    """Return the Instance that a constructor makes; bytes, in their two encodings, are returned as bytes."""
     if not isinstance(maker, Name) or not isinstance(arguments, tuple):
-        raise TypeError("it makes an object of what is not a class")
+        raise TypeError("it constructs an object from a value that is not a class")
     if maker.name == "bytearray" and maker.module in ("builtins", "__builtin__"):
         return bytearray(arguments[0] if isinstance(arguments[0], bytes) else arguments[0].encode("latin-1"))
     if maker == Name("_codecs", "encode") and arguments[1:] == ("latin1",):
@@ -235,7 +235,7 @@ def _made(maker: Any, arguments: Any) -> Any:
 
 
 def write(value: Any) -> bytes:
-    """A pickle of what `read` gives."""
+    """Return a pickle of a value that `read` returned."""
     return b"\x80\x04" + b"".join(_written(value)) + b"."
 
 
@@ -267,7 +267,7 @@ def _written_group(value: Any) -> Iterator[bytes]:
     elif isinstance(value, (tuple, list)):
         begin, items, end = b"(", list(value), b"t" if isinstance(value, tuple) else b"l"
     else:
-        raise MXNetError(f"a {type(value).__name__} cannot be written for MXNet: {value!r:.80}")
+        raise MXNetError(f"cannot write a {type(value).__name__} to a pickle for MXNet: {value!r:.80}")
     yield begin
     for each in items:
         yield from _written(each)

@@ -1,6 +1,6 @@
-"""JPEG, PNG and other pictures by OpenCV, which MXNet uses too, so that pixels are the same: the extra `image`.
+"""JPEG, PNG and other images, by OpenCV (the extra `image`). MXNet uses OpenCV too, so the pixels are the same.
 
-A picture is (height, width, channels) of numpy. OpenCV lets go of the GIL, so that threads decode side by side.
+An image is a numpy array (height, width, channels). OpenCV releases the GIL, so threads decode in parallel.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _thread = threading.local()
 _MOST_PIXELS = 1 << 27
 _PNG = b"\x89PNG"
 _OPENCV_LIMIT = "OPENCV_IO_MAX_IMAGE_PIXELS"
-_HEAD = 1 << 16  # bytes in which a picture tells its size
+_HEAD = 1 << 16  # the leading bytes of a file that contain the image size
 _QUALITY_OPTION = {".jpg": "IMWRITE_JPEG_QUALITY", ".jpeg": "IMWRITE_JPEG_QUALITY", ".png": "IMWRITE_PNG_COMPRESSION"}
-_WARP_UNIT, _WARP_STEPS = 1024, 32  # fixed-point numbers of a warp: parts of a pixel reckoned with, and told apart
+_WARP_UNIT, _WARP_STEPS = 1024, 32  # fixed-point warp: subpixels per pixel for computing, and for sampling
 
 
 def _opencv() -> Any:
-    """OpenCV without threads of its own, and with the kernels that MXNet's has: Intel's round otherwise."""
+    """Return OpenCV without its threads and without IPP, whose kernels round differently from MXNet's OpenCV."""
     try:
         return _thread.cv2
     except AttributeError:
@@ -35,18 +35,18 @@ def _opencv() -> Any:
     try:
         import cv2
     except ImportError as error:
-        raise MXNetError('reading, writing and resizing pictures needs OpenCV: pip install "neomx[image]"') from error
+        raise MXNetError('reading, writing and resizing images needs OpenCV: pip install "neomx[image]"') from error
     finally:
         if said is None:
             del os.environ[_OPENCV_LIMIT]
     cv2.setNumThreads(0)
-    cv2.ipp.setUseIPP(False)  # holds for the calling thread only
+    cv2.ipp.setUseIPP(False)  # applies only to the calling thread
     _thread.cv2 = cv2
     return cv2
 
 
 def most_pixels() -> int:
-    """How many pixels a picture may have: NEOMX_MAX_PIXELS."""
+    """Return the maximum number of pixels of an image, from NEOMX_MAX_PIXELS."""
     text = os.environ.get("NEOMX_MAX_PIXELS", "")
     if text and not text.isdecimal():
         raise MXNetError(f"NEOMX_MAX_PIXELS must be a number of pixels, received {text!r}")
@@ -54,27 +54,27 @@ def most_pixels() -> int:
 
 
 def _check_pixels(head: bytes) -> None:
-    """Refuse a picture that says it is larger than the limit, before any memory is taken for it."""
+    """Refuse an image that declares more pixels than the limit, before memory is allocated for it."""
     width, height = _size_in(head)
     if width * height > most_pixels():
         raise MXNetError(
-            f"a picture of {width} x {height} pixels is larger than the limit of {most_pixels()}. "
+            f"an image of {width} x {height} pixels exceeds the limit of {most_pixels()}. "
             "Set NEOMX_MAX_PIXELS to raise it"
         )
 
 
 def _check_chunks(data: memoryview) -> None:
-    """Refuse a PNG with a chunk that is longer than the file: OpenCV would take memory for what the chunk says."""
+    """Refuse a PNG with a chunk longer than the file: OpenCV would allocate the declared size."""
     at, name = 8, b""
     while name != b"IEND" and at < len(data):
         length, name = struct.unpack_from(">I4s", data, at) if at + 8 <= len(data) else (len(data), b"")
         if at + 12 + length > len(data):
-            raise MXNetError(f"cannot decode a PNG of {len(data)} bytes: cut short or damaged at byte {at}")
+            raise MXNetError(f"cannot decode a PNG of {len(data)} bytes: truncated or damaged at byte {at}")
         at += 12 + length
 
 
 def _size_in(head: bytes) -> tuple[int, int]:
-    """(width, height) as the first bytes of a picture tell them; (0, 0) where they do not, and OpenCV checks alone."""
+    """Return (width, height) from the first bytes of an image, or (0, 0) if unknown; then only OpenCV checks it."""
     if head.startswith(_PNG) and len(head) >= 24:
         return struct.unpack(">II", head[16:24])
     if head.startswith(b"GIF8") and len(head) >= 10:
@@ -104,7 +104,7 @@ def _size_in_jpeg(head: bytes) -> tuple[int, int]:
 
 @functools.cache
 def available() -> bool:
-    """Whether OpenCV is installed, and can be loaded."""
+    """Return whether OpenCV is installed and can be loaded."""
     try:
         _opencv()
     except MXNetError:
@@ -113,9 +113,9 @@ def available() -> bool:
 
 
 def decode(data: bytes | memoryview | np.ndarray, flag: int = 1, bgr: bool = False) -> np.ndarray:
-    """A picture from the bytes of a file: `flag` 1 in colour, 0 in grey, both of uint8 and turned as its EXIF says.
+    """Decode the bytes of an image file: `flag` 1 for color, 0 for gray, both uint8 and rotated according to EXIF.
 
-    -1 takes it as it is in the file: not turned, with transparency, of uint16 if it has 16 bits.
+    -1 decodes it as stored: not rotated, with transparency, uint16 if it has 16 bits.
     """
     cv2 = _opencv()
     if flag == 1 and not bgr:
@@ -127,11 +127,10 @@ def decode(data: bytes | memoryview | np.ndarray, flag: int = 1, bgr: bool = Fal
     try:
         pixels = cv2.imdecode(values, flag) if values.size else None
     except cv2.error as error:
-        raise MXNetError(f"cannot decode a picture of {values.size} bytes: {error.err}") from error
+        raise MXNetError(f"cannot decode an image of {values.size} bytes: {error.err}") from error
     if pixels is None:
         raise MXNetError(
-            f"cannot decode {values.size} bytes that begin with {values[:8].tobytes()!r}: "
-            "not a picture, or one that was cut short"
+            f"cannot decode {values.size} bytes that begin with {values[:8].tobytes()!r}: not an image, or truncated"
         )
     if pixels.ndim == 2:
         return pixels[:, :, None]
@@ -141,30 +140,30 @@ def decode(data: bytes | memoryview | np.ndarray, flag: int = 1, bgr: bool = Fal
 
 
 def encode(pixels: np.ndarray, quality: int, file_format: str, bgr: bool = False) -> bytes:
-    """A picture (height, width[, channels]) as a file: JPEG of `quality`, PNG compressed so much, or others."""
+    """Encode an image (height, width[, channels]): JPEG of `quality`, PNG with this compression level, or others."""
     cv2, file_format = _opencv(), file_format.lower()
     if not file_format.startswith(".") or not cv2.haveImageWriter("a" + file_format):
         raise MXNetError(f"img_fmt={file_format!r}: expected '.jpg', '.png' or another format that OpenCV writes")
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     if pixels.dtype not in (np.uint8, np.uint16) or pixels.ndim not in (2, 3) or channels not in (1, 3, 4):
         raise MXNetError(
-            f"expected a picture (height, width) or (height, width, 3) of uint8, received {pixels.dtype} {pixels.shape}"
+            f"expected a uint8 image (height, width) or (height, width, 3), received {pixels.dtype} {pixels.shape}"
         )
     if channels > 1 and not bgr:
         pixels = convert(pixels, "RGB2BGR" if channels == 3 else "RGBA2BGRA")
     option = _QUALITY_OPTION.get(file_format)
-    quality = min(quality, 9) if file_format == ".png" else quality  # pack_img's default is one for JPEG
+    quality = min(quality, 9) if file_format == ".png" else quality  # pack_img's default is meant for JPEG
     try:
         done, encoded = cv2.imencode(file_format, pixels, [getattr(cv2, option), quality] if option else [])
     except cv2.error as error:
-        raise MXNetError(f"cannot encode a picture of shape {pixels.shape} as {file_format}: {error.err}") from error
+        raise MXNetError(f"cannot encode an image of shape {pixels.shape} as {file_format}: {error.err}") from error
     if not done:
-        raise MXNetError(f"cannot encode a picture of shape {pixels.shape} as {file_format}")
+        raise MXNetError(f"cannot encode an image of shape {pixels.shape} as {file_format}")
     return encoded.tobytes()
 
 
 def resize(pixels: np.ndarray, width: int, height: int, interp: int = 1) -> np.ndarray:
-    """The picture in another size, by OpenCV's interpolation 0 nearest, 1 linear, 2 cubic, 3 area or 4 lanczos."""
+    """Resize the image, by OpenCV's interpolation 0 nearest, 1 linear, 2 cubic, 3 area or 4 Lanczos."""
     return _call("resize", pixels, (width, height), interpolation=interp)
 
 
@@ -176,9 +175,9 @@ def warp(
     interp: int = 1,
     fill: float | tuple[float, ...] = 0,
 ) -> np.ndarray:
-    """The picture moved by an affine `matrix` (2, 3) into a new one; `fill` is for where nothing comes to be.
+    """Apply an affine `matrix` (2, 3) to the image; `fill` is the value of pixels without a source.
 
-    Places are rounded to a 32nd of a pixel, as by the OpenCV that MXNet has; later ones' warpAffine is finer.
+    Positions are rounded to 1/32 pixel, as in MXNet's OpenCV; warpAffine of newer versions is finer.
     """
     cv2 = _opencv()
     back = cv2.invertAffineTransform(matrix.astype(np.float64))
@@ -201,12 +200,12 @@ def pad(
     border: int = 0,
     fill: float | tuple[float, ...] = 0,
 ) -> np.ndarray:
-    """The picture with a border: 0 of colour `fill`, 1 edge repeated, 2 mirrored, 3 wrapped, 4 mirrored in the edge."""
+    """Add a border: 0 constant `fill`, 1 edge repeated, 2 reflected with edge, 3 wrapped, 4 reflected without edge."""
     return _call("copyMakeBorder", pixels, top, bottom, left, right, border, value=_scalar(fill))
 
 
 def convert(pixels: np.ndarray, change: str) -> np.ndarray:
-    """Colours of another kind: `change` is OpenCV's name, as "RGB2HLS", "BGR2RGB" or "RGB2GRAY"."""
+    """Convert colors: `change` is OpenCV's name, for example "RGB2HLS", "BGR2RGB" or "RGB2GRAY"."""
     return _call("cvtColor", pixels, getattr(_opencv(), "COLOR_" + change))
 
 
@@ -215,13 +214,13 @@ def _scalar(fill: float | tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _call(name: str, pixels: np.ndarray, *args: Any, **options: Any) -> np.ndarray:
-    """OpenCV's function on a picture; it drops the axis of a single channel, which is given back here."""
+    """Call OpenCV's function on an image, and restore the axis of a single channel, which OpenCV drops."""
     cv2 = _opencv()
     try:
         result = getattr(cv2, name)(pixels, *args, **options)
     except cv2.error as error:
         raise MXNetError(
-            f"{name} of a picture of {pixels.dtype} and shape {pixels.shape} with {args} failed: {error.err}"
+            f"{name} of a {pixels.dtype} image of shape {pixels.shape} with {args} failed: {error.err}"
         ) from error
     return result[:, :, None] if result.ndim == 2 else result
 
@@ -229,7 +228,7 @@ def _call(name: str, pixels: np.ndarray, *args: Any, **options: Any) -> np.ndarr
 def draw_box(
     pixels: np.ndarray, box: Any, colour: tuple[int, ...], thickness: int = 2, text: str | None = None
 ) -> np.ndarray:
-    """The picture with a box (xmin, ymin, xmax, ymax, each from 0 to 1) drawn on it, and a word in its corner."""
+    """Return the image with a box (xmin, ymin, xmax, ymax, each from 0 to 1) and a label in its corner drawn on it."""
     cv2, (height, width) = _opencv(), pixels.shape[:2]
     xmin, ymin, xmax, ymax = (int(v * side) for v, side in zip(box, (width, height) * 2, strict=True))
     pixels = np.ascontiguousarray(pixels)
@@ -240,10 +239,10 @@ def draw_box(
 
 
 def show(pixels: np.ndarray, title: str, milliseconds: int) -> None:
-    """The picture (blue, green, red) in a window."""
+    """Show the image (BGR) in a window."""
     cv2 = _opencv()
     try:
         cv2.imshow(title, pixels)
         cv2.waitKey(milliseconds)
     except cv2.error as error:
-        raise MXNetError("cannot open a window: this OpenCV was built without; use opencv-python") from error
+        raise MXNetError("cannot open a window: this OpenCV build has no GUI. Install opencv-python") from error

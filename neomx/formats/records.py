@@ -1,8 +1,8 @@
-"""RecordIO files read at positions, by many threads at once: where records begin, what they hold, parts and orders.
+"""Random access to RecordIO files from several threads: record positions and contents, parts, and shuffled orders.
 
-A record is the magic number, a word with its length and three flag bits, the bytes, and zeros up to a multiple of
-four. Where the magic number stands in the bytes, at a multiple of four, the record is cut in pieces and the number left
-out, so that a reader that lands in the middle of a file finds the next record by looking for the number.
+A record is the magic number, a word with its length and three flag bits, the bytes, and zeros up to a multiple of four.
+If the bytes contain the magic number at a multiple of four, the record is split there and the number left out. A
+reader that starts in the middle of a file can therefore find the next record by searching for the magic number.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .atomic import being_written
 from .text import numbered_lines
 
 MAGIC = struct.pack("<I", 0xCED7230A)
-_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)  # what part of a record a piece is
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)  # the position of a piece in its record
 _LENGTH = (1 << 29) - 1
 _MEGABYTE = 1 << 20
-_MOST_DIGITS = 18  # of a position in an index: files are shorter
+_MOST_DIGITS = 18  # of a position in an index; no file is longer
 
 
 class CutShort(MXNetError):
@@ -32,7 +32,7 @@ class CutShort(MXNetError):
 
 
 def files_of(uri: str) -> list[str]:
-    """The files that a text names: one, those of a folder, or several of either, separated by ';'."""
+    """Return the files that `uri` names: a file, the files of a folder, or several of either separated by ';'."""
     found: list[str] = []
     for path in filter(None, uri.split(";")):
         if os.path.isdir(path):
@@ -43,17 +43,17 @@ def files_of(uri: str) -> list[str]:
         else:
             raise MXNetError(f"cannot open {path}: no such file or directory")
     if not found:
-        raise MXNetError(f"there is no file in {uri!r}")
+        raise MXNetError(f"{uri!r} contains no files")
     return found
 
 
 class RecordFile:
-    """A RecordIO file, of which any thread may read any record."""
+    """A RecordIO file whose records may be read from any thread, in any order."""
 
     def __init__(self, path: str):
         self.path = path
         try:
-            if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would have us wait
+            if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would block
                 raise MXNetError(f"cannot open the record file {path}: not a regular file")
             self._file = open(path, "rb", buffering=0)  # noqa: SIM115
         except OSError as error:
@@ -61,7 +61,7 @@ class RecordFile:
         self.size = os.fstat(self._file.fileno()).st_size
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
+        """Close the file. Closing it again is a no-op."""
         self._file.close()
 
     def __del__(self) -> None:
@@ -69,18 +69,18 @@ class RecordFile:
             self.close()
 
     def read(self, position: int) -> bytes:
-        """The record that begins at `position`."""
+        """Return the record that begins at `position`."""
         return self.read_on(position)[0]
 
     def read_on(self, position: int) -> tuple[bytes, int]:
-        """The record that begins at `position`, and where the next one does."""
+        """Return the record that begins at `position`, and the position of the next one."""
         pieces = list(self._pieces(position))
         parts = [self._pread(start, length) for start, length in pieces]
         start, length = pieces[-1]
         return parts[0] if len(parts) == 1 else MAGIC.join(parts), start + length + -length % 4
 
     def begin(self, position: int, size: int) -> bytes:
-        """The first bytes of the record at `position`, no more than `size` of them."""
+        """Return the first bytes, at most `size`, of the record at `position`."""
         data = b""
         for number, (start, length) in enumerate(self._pieces(position)):
             data += MAGIC * (number > 0)
@@ -90,12 +90,12 @@ class RecordFile:
         return data[:size]
 
     def length(self, position: int) -> int:
-        """How many bytes the record at `position` has."""
+        """Return the number of bytes in the record at `position`."""
         pieces = [length for _, length in self._pieces(position)]
         return sum(pieces) + len(MAGIC) * (len(pieces) - 1)
 
     def positions(self, start: int = 0, end: int | None = None) -> Iterator[int]:
-        """Where the records begin that do so in [start, end). Raises CutShort where the file ends within one."""
+        """Yield the positions of records that begin in [start, end). Raises CutShort if the file ends within one."""
         end = self.size if end is None else end
         position = self._first_from(start)
         while position < end:
@@ -104,7 +104,7 @@ class RecordFile:
             position = at + length + -length % 4
 
     def will_read(self, start: int, end: int) -> None:
-        """Have the system fetch this stretch while we do other things."""
+        """Ask the system to read this range of the file ahead."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._file.fileno(), start, end - start, os.POSIX_FADV_WILLNEED)
 
@@ -113,12 +113,12 @@ class RecordFile:
         while len(data) < size:
             more = os.pread(self._file.fileno(), size - len(data), position + len(data))
             if not more:
-                raise CutShort(f"{self.path} is cut short: it ends within the record at byte {position}")
+                raise CutShort(f"{self.path} is truncated: it ends within the record at byte {position}")
             data += more
         return data
 
     def _pieces(self, position: int) -> Iterator[tuple[int, int]]:
-        """Where each piece of the record's bytes is, and how long."""
+        """Yield the position and length of each piece of the record's bytes."""
         kind, length = self._head(position)
         if kind not in (_WHOLE, _FIRST):
             raise self._damaged(position, "the middle of a record where one should begin")
@@ -139,13 +139,12 @@ class RecordFile:
         kind, length = divmod(struct.unpack("<I", head[4:])[0], _LENGTH + 1) if len(head) == 8 else (_WHOLE, 0)
         if len(head) < 8 or position + 8 + length > self.size:
             raise CutShort(
-                f"{self.path} is cut short: of the record at byte {position} there are "
-                f"{max(self.size - position, 0)} bytes"
+                f"{self.path} is truncated: the record at byte {position} has only {max(self.size - position, 0)} bytes"
             )
         return kind, length
 
     def _first_from(self, start: int) -> int:
-        """Where the first record from `start` on begins: nothing within a record looks like a beginning."""
+        """Return the position of the first record at or after `start`: nothing within a record looks like a header."""
         position = start + -start % 4
         if position == 0:
             return 0
@@ -157,7 +156,7 @@ class RecordFile:
                 if len(word) == 4 and struct.unpack("<I", word)[0] >> 29 in (_WHOLE, _FIRST):
                     return position + at
                 at = block.find(MAGIC, at + 1)
-            position += max(len(block) - 4, 4)  # a head may begin in the last word of the block
+            position += max(len(block) - 4, 4)  # a header may begin in the last word of the block
         return self.size
 
     def _damaged(self, position: int, found: str) -> MXNetError:
@@ -165,15 +164,15 @@ class RecordFile:
 
 
 def unfinished(path: str) -> str:
-    """The rest of a message about a file that is not there."""
+    """Return a message suffix for a missing file that is still being written, else an empty string."""
     writing = not os.path.exists(path) and being_written(path)
-    return ". It is being written: a record file gets its name when its writer is closed" if writing else ""
+    return ". It is being written: a record file appears under its name when its writer is closed" if writing else ""
 
 
 def encode(data: bytes) -> bytes:
-    """A record as it stands in a file."""
+    """Return the bytes of a record as stored in a file."""
     if len(data) > _LENGTH:
-        raise MXNetError(f"a record has at most {_LENGTH} bytes, received {len(data)}")
+        raise MXNetError(f"a record must have at most {_LENGTH} bytes, received {len(data)}")
     parts, start, at = [], 0, data.find(MAGIC)
     while at >= 0:
         if at % 4 == 0:
@@ -192,35 +191,35 @@ def encode(data: bytes) -> bytes:
 
 
 def read_index(path: str) -> list[tuple[str, int]]:
-    """The keys and positions of an index, in the file's order."""
+    """Return the keys and positions of an index, in file order."""
     entries = []
     for number, line in numbered_lines(path):
         key, _, position = line.partition("\t")
         if not position.strip().isdecimal() or len(position) > _MOST_DIGITS:
-            raise MXNetError(f"{path}, line {number}: expected a key, a tab and a position, found {line!r:.80}")
+            raise MXNetError(f"{path}, line {number}: expected a key, a tab and a position, received {line!r:.80}")
         entries.append((key, int(position)))
     return entries
 
 
 @dataclass(frozen=True)
 class RecordPosition:
-    """Where a record is."""
+    """The file and the offset of a record."""
 
     file: RecordFile
     position: int
 
     def read(self) -> bytes:
-        """The record."""
+        """Return the bytes of the record."""
         return self.file.read(self.position)
 
 
 class RecordSource:
-    """The records of a part of the files, pass after pass.
+    """The records of one part of the files, in passes.
 
-    With an index the parts are equal in number and a shuffled pass is an order of the whole part. Without one, which
-    needs no look at the whole of large files, a part is a stretch of bytes, of which it has the records that begin
-    there; shuffled, it is cut into chunks, read in another order, each with its records in another order. Over all
-    parts, each record comes once.
+    With an index, the parts have equal numbers of records and a shuffled pass is a permutation of the whole part.
+    Without an index, which avoids scanning large files, a part is a range of bytes and contains the records that begin
+    in it. To shuffle, the range is split into chunks, and both the chunks and the records of each chunk are permuted.
+    Each record belongs to exactly one part.
     """
 
     def __init__(
@@ -241,7 +240,7 @@ class RecordSource:
 
     def _read_index(self, path: str) -> np.ndarray:
         if len(self._files) > 1:
-            raise MXNetError(f"the index {path} belongs to one record file, received {len(self._files)}")
+            raise MXNetError(f"the index {path} needs exactly one record file, received {len(self._files)}")
         everything = np.sort(np.array([position for _, position in read_index(path)], np.int64))
         inside = everything[everything < self._files[0].size]
         try:
@@ -251,7 +250,7 @@ class RecordSource:
             inside = inside[:-1]
         if len(inside) < len(everything):
             self._warn_cut(
-                f"{self.uri} is cut short: its index has {len(everything) - len(inside)} more records, the first at "
+                f"{self.uri} is truncated: its index has {len(everything) - len(inside)} more records, the first at "
                 f"byte {everything[len(inside)]}",
                 len(inside),
             )
@@ -259,7 +258,7 @@ class RecordSource:
         return inside[len(inside) * part // parts : len(inside) * (part + 1) // parts]
 
     def one_pass(self, number: int) -> Iterator[RecordPosition]:
-        """The records, in the order of pass `number`."""
+        """Yield the records in the order of pass `number`."""
         numbers = np.random.default_rng([*(abs(s) for s in self._seed), number])
         if self._index is not None:
             order = numbers.permutation(self._index) if self._shuffle else self._index
@@ -278,7 +277,7 @@ class RecordSource:
                 yield RecordPosition(file, int(position))
 
     def _stretches(self) -> Iterator[tuple[RecordFile, int, int]]:
-        """The pieces of the files, no longer than a chunk if shuffled, that are this part's."""
+        """Yield the ranges of the files that belong to this part; if shuffled, none is longer than a chunk."""
         total, (parts, part), before = sum(file.size for file in self._files), self._part, 0
         low, high = total * part // parts, total * (part + 1) // parts
         for file in self._files:
@@ -299,4 +298,4 @@ class RecordSource:
     def _warn_cut(self, what: str, count: int) -> None:
         if not self._warned:
             self._warned = True
-            warnings.warn(f"{what}; reading ends there, after {count} whole records", stacklevel=2)
+            warnings.warn(f"{what}; reading stops there, after {count} complete records", stacklevel=2)

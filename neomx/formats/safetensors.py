@@ -1,9 +1,9 @@
-"""safetensors files: named arrays, as Hugging Face publishes weights.
+"""safetensors files: named arrays, the format in which Hugging Face publishes weights.
 
     file    uint64 length of the header (little-endian), the header, the arrays' bytes one after the other
     header  JSON: {name: {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, "__metadata__": {text: text}}
 
-Offsets count from the header's end. The arrays cover all bytes after it, and none twice.
+Offsets count from the end of the header. The arrays cover all bytes after it without overlap.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _DTYPES = {
     "F8_E5M2": torch.float8_e5m2,
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-_MOST_HEADER = 100_000_000  # what other readers take; more is a corrupt file
+_MOST_HEADER = 100_000_000  # the limit of other readers; more means that the file is corrupt
 _METADATA = "__metadata__"
-_MAX_DIMS = 64  # what numpy can show; more is a corrupt file
+_MAX_DIMS = 64  # numpy's limit; more means that the file is corrupt
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """Where an array is: bytes from `begin` to `end`, counted from the start of the file."""
+    """The location of an array: bytes from `begin` to `end`, counted from the start of the file."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -56,13 +56,13 @@ class _Entry:
 
 
 class Archive(Mapping[str, torch.Tensor]):
-    """The arrays of a file by name. The header is read and checked at once, an array when it is asked for."""
+    """The arrays of a file by name. The header is read and checked immediately, arrays on access."""
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = os.fspath(path)
         try:
             info = os.stat(self.path)
-            if not stat.S_ISREG(info.st_mode):  # a pipe would have us wait
+            if not stat.S_ISREG(info.st_mode):  # opening a pipe would block
                 raise MXNetError(f"{self.path}: not a regular file")
             size = info.st_size
             with open(self.path, "rb") as file:
@@ -82,7 +82,7 @@ class Archive(Mapping[str, torch.Tensor]):
                 _fill(file, result, f"{self.path}: {name!r}")
         except OSError as error:
             raise MXNetError(f"cannot read {self.path}: {error.strerror or error}") from error
-        if result.dtype is torch.bool:  # any byte but 0 means true in a file; in torch only 1 does
+        if result.dtype is torch.bool:  # in a file any nonzero byte means true; in torch only 1 does
             result.view(torch.uint8).clamp_(max=1)
         return result
 
@@ -97,17 +97,17 @@ class Archive(Mapping[str, torch.Tensor]):
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
-    """All arrays of a file, by name."""
+    """Return all arrays of a file, by name."""
     return dict(Archive(path))
 
 
 def write(
     path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write arrays by name; the file is whole or not there."""
+    """Write arrays by name, atomically."""
     header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
     arrays = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    ordered = sorted(arrays, key=lambda name: (-arrays[name].element_size(), name))  # so that all lie aligned
+    ordered = sorted(arrays, key=lambda name: (-arrays[name].element_size(), name))  # so that all are aligned
     end = 0
     for name in ordered:
         tensor = arrays[name]
@@ -123,7 +123,7 @@ def write(
             file.write(_bytes(arrays[name]))
 
 
-# ---- the header, none of which is believed ----
+# ---- the header, which is not trusted ----
 
 
 def _fail(path: str, problem: str) -> MXNetError:
@@ -131,18 +131,18 @@ def _fail(path: str, problem: str) -> MXNetError:
 
 
 def _header(file: Any, size: int, path: str) -> tuple[int, dict[str, Any]]:
-    """Where the arrays begin, and the header."""
+    """Return the offset of the first array, and the header."""
     if size < 8:
-        raise _fail(path, f"it has {size} bytes, the length of the header alone takes 8")
+        raise _fail(path, f"it has {size} bytes, but the length of the header alone takes 8")
     (length,) = struct.unpack("<Q", file.read(8))
     if length > min(size - 8, _MOST_HEADER):
         raise _fail(
-            path, f"the header would take {length} bytes, the file has {size - 8} and the most is {_MOST_HEADER}"
+            path, f"the header would take {length} bytes; the file has {size - 8}, and the limit is {_MOST_HEADER}"
         )
     try:
         header = json.loads(file.read(length).decode(), object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
-        raise _fail(path, f"its header is no JSON text: {error!s:.200}") from error
+        raise _fail(path, f"its header is not JSON: {error!s:.200}") from error
     if not isinstance(header, dict):
         raise _fail(path, f"its header is a {type(header).__name__}, expected an object of names")
     return 8 + length, header
@@ -152,36 +152,36 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, value in pairs:
         if name in result:
-            raise ValueError(f"the name {name!r} comes twice")
+            raise ValueError(f"the name {name!r} occurs twice")
         result[name] = value
     return result
 
 
 def _metadata(value: Any, path: str) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-        raise _fail(path, f"{_METADATA} must map text to text")
+        raise _fail(path, f"{_METADATA} must map strings to strings")
     return value
 
 
 def _entry(name: str, facts: Any, start: int, size: int, path: str) -> _Entry:
     if not isinstance(facts, dict) or facts.keys() != {"dtype", "shape", "data_offsets"}:
-        raise _fail(path, f"{name!r} must have dtype, shape and data_offsets, has {facts!r:.100}")
+        raise _fail(path, f"{name!r} must have dtype, shape and data_offsets, received {facts!r:.100}")
     shape, offsets = facts["shape"], facts["data_offsets"]
     if not _is_counts(shape) or not _is_counts(offsets) or len(offsets) != 2:
-        raise _fail(path, f"{name!r} has the shape {shape!r:.100} at {offsets!r:.100}: expected lists of counts")
+        raise _fail(path, f"{name!r} has shape {shape!r:.100} at {offsets!r:.100}: expected lists of integers >= 0")
     dtype = _DTYPES.get(facts["dtype"]) if isinstance(facts["dtype"], str) else None
     if dtype is None:
-        raise _fail(path, f"{name!r} has the dtype {facts['dtype']!r:.100}, known are {', '.join(_DTYPES)}")
+        raise _fail(path, f"{name!r} has dtype {facts['dtype']!r:.100}, expected one of {', '.join(_DTYPES)}")
     if len(shape) > _MAX_DIMS:
-        raise _fail(path, f"{name!r} has {len(shape)} dimensions, at most {_MAX_DIMS} can be")
+        raise _fail(path, f"{name!r} has {len(shape)} dimensions, expected at most {_MAX_DIMS}")
     begin, end = (start + offset for offset in offsets)
     if end > size:
-        raise _fail(path, f"{name!r} would end at byte {end}, the file has {size}")
+        raise _fail(path, f"{name!r} would end at byte {end}, but the file has {size}")
     wanted = math.prod(shape) * dtype.itemsize
     if end - begin != wanted:
-        raise _fail(path, f"{name!r} of shape {shape} takes {wanted} bytes, its data_offsets give {end - begin}")
+        raise _fail(path, f"{name!r} of shape {shape} takes {wanted} bytes, but its data_offsets span {end - begin}")
     if math.prod(n or 1 for n in shape) * dtype.itemsize >= 2**63:
-        raise _fail(path, f"{name!r} has the shape {shape}, which is too large")
+        raise _fail(path, f"{name!r} has shape {shape}, which is too large")
     return _Entry(dtype, tuple(shape), begin, end)
 
 
@@ -190,7 +190,7 @@ def _is_counts(value: Any) -> bool:
 
 
 def _check_cover(entries: Mapping[str, _Entry], start: int, size: int, path: str) -> None:
-    """Refuse bytes that two arrays claim, and such that none does."""
+    """Fail if arrays overlap, or if there are bytes that belong to none."""
     reached, last = start, "the header"
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin < reached:
@@ -206,7 +206,7 @@ def _check_cover(entries: Mapping[str, _Entry], start: int, size: int, path: str
 
 
 def _bytes(tensor: torch.Tensor) -> memoryview:
-    """A contiguous tensor's memory."""
+    """Return the memory of a contiguous tensor."""
     if not tensor.numel():
         return memoryview(b"")
     return tensor.reshape(-1).view(torch.uint8).numpy().data
@@ -217,5 +217,5 @@ def _fill(file: Any, tensor: torch.Tensor, what: str) -> None:
     while left:
         count = file.readinto(left)
         if not count:
-            raise MXNetError(f"{what} ends too early: {len(left)} bytes are missing. Was the file changed?")
+            raise MXNetError(f"{what} ends too early: {len(left)} bytes are missing. The file may have been changed")
         left = left[count:]

@@ -1,4 +1,4 @@
-"""Files of text, line by line."""
+"""Text files, line by line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..base import MXNetError
 
 
 def numbered_lines(path: str) -> Iterator[tuple[int, str]]:
-    """(number, line) of every line that is not empty, from 1; a file that is no text is an error."""
+    """Yield (number, line) for every nonempty line, counted from 1. Raises MXNetError if the file is not text."""
     try:
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -17,4 +17,4 @@ def numbered_lines(path: str) -> Iterator[tuple[int, str]]:
     except OSError as error:
         raise MXNetError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise MXNetError(f"cannot read {path}: it is no text ({error})") from error
+        raise MXNetError(f"cannot read {path}: it is not text ({error})") from error

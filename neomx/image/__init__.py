@@ -1,4 +1,4 @@
-"""Images: decoding, resizing, cropping and turning; augmenters; iterators over pictures in files."""
+"""mx.image: decoding, resizing, cropping and rotating images; augmenters; iterators over image files."""
 
 from . import augment, detection, image, iterators
 from . import detection as det

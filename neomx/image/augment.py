@@ -1,7 +1,7 @@
-"""Augmenters: an image (height, width, channels) in, a changed one out.
+"""Augmenters: callables that take an image (height, width, channels) and return a changed one.
 
-They draw from Python's `random`, the noise of LightingAug from numpy's, in the order in which MXNet does: with the same
-seeds they change the same images in the same way.
+They draw from Python's `random` (LightingAug from numpy's) in the same order as MXNet. With the same seeds they change
+the same images in the same way.
 """
 
 from __future__ import annotations
@@ -51,39 +51,39 @@ __all__ = [
 
 
 class Augmenter:
-    """The base of augmenters. The arguments that it is given are what `dumps` tells."""
+    """Base class of augmenters. `dumps` returns the arguments passed to `__init__`."""
 
     def __init__(self, **kwargs: Any) -> None:
         self._kwargs = {name: _plain(value) for name, value in kwargs.items()}
 
     def dumps(self) -> Any:
-        """The augmenter as JSON: its name and its arguments."""
+        """Return the augmenter as JSON: its name and its arguments."""
         return json.dumps([type(self).__name__.lower(), self._kwargs])
 
     def __call__(self, src: NDArray) -> NDArray:
-        """The changed image; it may be `src` itself, changed in place."""
+        """Return the changed image; it may be `src` itself, changed in place."""
         raise NotImplementedError("Must override implementation.")
 
 
 def _plain(value: Any) -> Any:
-    """Arrays as lists, which JSON can tell."""
+    """Convert arrays to lists, for JSON."""
     if isinstance(value, NDArray):
         value = value.asnumpy()
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-# ---- several ----
+# ---- compositions ----
 
 
 class SequentialAug(Augmenter):
-    """One augmenter after the other."""
+    """Apply augmenters one after the other."""
 
     def __init__(self, ts: Sequence[Augmenter]) -> None:
         super().__init__()
         self.ts = ts
 
     def dumps(self) -> list[Any]:
-        """The name, and what the parts tell."""
+        """Return the name, and the `dumps` of each augmenter."""
         return [type(self).__name__.lower(), [part.dumps() for part in self.ts]]
 
     def __call__(self, src: NDArray) -> NDArray:
@@ -93,7 +93,7 @@ class SequentialAug(Augmenter):
 
 
 class RandomOrderAug(SequentialAug):
-    """All of the augmenters, in an order that is drawn for each image."""
+    """Apply all augmenters, in an order drawn for each image."""
 
     ts: list[Augmenter]
 
@@ -102,11 +102,11 @@ class RandomOrderAug(SequentialAug):
         return super().__call__(src)
 
 
-# ---- size and place ----
+# ---- size and position ----
 
 
 class ResizeAug(Augmenter):
-    """The image in proportion, its shorter side of length `size`."""
+    """Resize the image so that its shorter side is `size`, preserving the aspect ratio."""
 
     def __init__(self, size: int, interp: int = 2) -> None:
         super().__init__(size=size, interp=interp)
@@ -117,7 +117,7 @@ class ResizeAug(Augmenter):
 
 
 class ForceResizeAug(Augmenter):
-    """The image in `size` (width, height), whatever its proportions."""
+    """Resize the image to `size` (width, height), ignoring the aspect ratio."""
 
     def __init__(self, size: Size, interp: int = 2) -> None:
         super().__init__(size=size, interp=interp)
@@ -129,7 +129,7 @@ class ForceResizeAug(Augmenter):
 
 
 class RandomCropAug(Augmenter):
-    """A rectangle of `size` (width, height) anywhere in the image."""
+    """Crop a rectangle of `size` (width, height) at a random position."""
 
     def __init__(self, size: Size, interp: int = 2) -> None:
         super().__init__(size=size, interp=interp)
@@ -140,7 +140,7 @@ class RandomCropAug(Augmenter):
 
 
 class RandomSizedCropAug(Augmenter):
-    """A rectangle of random place, area and proportions, resized to `size` (width, height)."""
+    """Crop a rectangle of random position, area and aspect ratio, and resize it to `size` (width, height)."""
 
     def __init__(self, size: Size, area: Any, ratio: tuple[float, float], interp: int = 2, **kwargs: Any) -> None:
         area = kwargs.pop("min_area", area)
@@ -153,7 +153,7 @@ class RandomSizedCropAug(Augmenter):
 
 
 class CenterCropAug(Augmenter):
-    """The rectangle of `size` (width, height) in the middle."""
+    """Crop a rectangle of `size` (width, height) at the center."""
 
     def __init__(self, size: Size, interp: int = 2) -> None:
         super().__init__(size=size, interp=interp)
@@ -164,7 +164,7 @@ class CenterCropAug(Augmenter):
 
 
 class HorizontalFlipAug(Augmenter):
-    """The image mirrored, left becoming right, with probability `p`."""
+    """Flip the image horizontally with probability `p`."""
 
     def __init__(self, p: float) -> None:
         super().__init__(p=p)
@@ -174,13 +174,13 @@ class HorizontalFlipAug(Augmenter):
         return flip(src, axis=1) if random.random() < self.p else src
 
 
-# ---- colours, of images that CastAug has made floats ----
+# ---- colors, of images that CastAug has converted to float ----
 
-_GREY = (0.299, 0.587, 0.114)  # what red, green and blue give to the brightness of a pixel
+_GREY = (0.299, 0.587, 0.114)  # the weights of red, green and blue in the brightness of a pixel
 
 
 class BrightnessJitterAug(Augmenter):
-    """All pixels times a factor in 1 - `brightness` .. 1 + `brightness`."""
+    """Multiply all pixels by a factor drawn from [1 - `brightness`, 1 + `brightness`]."""
 
     def __init__(self, brightness: float) -> None:
         super().__init__(brightness=brightness)
@@ -192,7 +192,7 @@ class BrightnessJitterAug(Augmenter):
 
 
 class ContrastJitterAug(Augmenter):
-    """The image moved away from its mean brightness, or to it, by a factor in 1 - `contrast` .. 1 + `contrast`."""
+    """Scale the distance of pixels from the mean brightness by a factor drawn from [1 - `contrast`, 1 + `contrast`]."""
 
     def __init__(self, contrast: float) -> None:
         super().__init__(contrast=contrast)
@@ -209,7 +209,7 @@ class ContrastJitterAug(Augmenter):
 
 
 class SaturationJitterAug(Augmenter):
-    """Each pixel moved away from its grey, or to it, by a factor in 1 - `saturation` .. 1 + `saturation`."""
+    """Scale the distance of pixels from their gray value by a factor from [1 - `saturation`, 1 + `saturation`]."""
 
     def __init__(self, saturation: float) -> None:
         super().__init__(saturation=saturation)
@@ -225,7 +225,7 @@ class SaturationJitterAug(Augmenter):
 
 
 class HueJitterAug(Augmenter):
-    """The colours turned by at most `hue` half turns about the axis of greys in the YIQ space."""
+    """Rotate the colors in YIQ space by a random angle of at most `hue` times 180 degrees."""
 
     def __init__(self, hue: float) -> None:
         super().__init__(hue=hue)
@@ -241,7 +241,7 @@ class HueJitterAug(Augmenter):
 
 
 class ColorJitterAug(RandomOrderAug):
-    """Brightness, contrast and saturation changed, those that are not 0, in random order."""
+    """Change brightness, contrast and saturation in random order, skipping those that are 0."""
 
     def __init__(self, brightness: float, contrast: float, saturation: float) -> None:
         kinds = (BrightnessJitterAug, brightness), (ContrastJitterAug, contrast), (SaturationJitterAug, saturation)
@@ -249,7 +249,7 @@ class ColorJitterAug(RandomOrderAug):
 
 
 class LightingAug(Augmenter):
-    """Noise along the directions `eigvec` in which colours vary, by `eigval` times normal numbers of `alphastd`."""
+    """Add PCA noise: `eigvec` times `eigval` times normal values of standard deviation `alphastd`."""
 
     def __init__(self, alphastd: float, eigval: np.ndarray, eigvec: np.ndarray) -> None:
         super().__init__(alphastd=alphastd, eigval=eigval, eigvec=eigvec)
@@ -262,7 +262,7 @@ class LightingAug(Augmenter):
 
 
 class ColorNormalizeAug(Augmenter):
-    """(image - `mean`) / `std`; None leaves one out."""
+    """Return (image - `mean`) / `std`. None skips the step."""
 
     def __init__(self, mean: Any, std: Any) -> None:
         super().__init__(mean=mean, std=std)
@@ -275,7 +275,7 @@ class ColorNormalizeAug(Augmenter):
 
 
 class RandomGrayAug(Augmenter):
-    """The image in grey, still of three channels, with probability `p`."""
+    """Convert the image to gray, with three equal channels, with probability `p`."""
 
     def __init__(self, p: float) -> None:
         super().__init__(p=p)
@@ -287,7 +287,7 @@ class RandomGrayAug(Augmenter):
 
 
 class CastAug(Augmenter):
-    """The image with elements of type `typ`."""
+    """Cast the image to dtype `typ`."""
 
     def __init__(self, typ: str = "float32") -> None:
         super().__init__(type=typ)
@@ -297,9 +297,9 @@ class CastAug(Augmenter):
         return src.astype(self.typ)
 
 
-# ---- the usual list ----
+# ---- the standard list ----
 
-# Of the colours of photographs in ImageNet: mean and deviation, and the directions in which they vary.
+# Colors of the images in ImageNet: mean, standard deviation, and principal components.
 _MEAN, _STD = np.array([123.68, 116.28, 103.53]), np.array([58.395, 57.12, 57.375])
 _EIGVAL = np.array([55.46, 4.794, 1.148])
 _EIGVEC = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
@@ -321,16 +321,17 @@ def CreateAugmenter(
     rand_gray: float = 0,
     inter_method: int = 2,
 ) -> list[Augmenter]:
-    """The usual augmenters, for images that become `data_shape` (channels, height, width).
+    """Return the standard list of augmenters for images of `data_shape` (channels, height, width).
 
-    `resize` makes the shorter side so long; `rand_crop` cuts anywhere instead of in the middle, with `rand_resize` in
-    any size; `mean` and `std` are one or three numbers, or True for those of ImageNet; the others say how much.
+    `resize` is the size of the shorter side. `rand_crop` crops at a random position instead of the center, and
+    `rand_resize` also with a random size. `mean` and `std` are one or three numbers, or True for the values of
+    ImageNet. The other arguments are the strengths or probabilities of the augmenters.
     """
     size, augmenters = (data_shape[2], data_shape[1]), list[Augmenter]()
     if resize > 0:
         augmenters.append(ResizeAug(resize, inter_method))
     if rand_resize:
-        assert rand_crop, "rand_resize=True cuts rectangles of random size: it needs rand_crop=True"
+        assert rand_crop, "rand_resize=True crops rectangles of random size: it requires rand_crop=True"
         augmenters.append(RandomSizedCropAug(size, 0.08, (3.0 / 4.0, 4.0 / 3.0), inter_method))
     else:
         augmenters.append(RandomCropAug(size, inter_method) if rand_crop else CenterCropAug(size, inter_method))
@@ -350,7 +351,7 @@ def _colour_augmenters(
     pca_noise: float,
     rand_gray: float,
 ) -> list[Augmenter]:
-    """Those that change the colours of images of floats."""
+    """Return the augmenters that change the colors of float images."""
     augmenters = list[Augmenter]()
     if brightness or contrast or saturation:
         augmenters.append(ColorJitterAug(brightness, contrast, saturation))
@@ -367,7 +368,7 @@ def _colour_augmenters(
 
 
 def _checked(name: str, value: Any, usual: np.ndarray) -> Any:
-    """The numbers that normalise: what was given, or the `usual` ones for True."""
+    """Return the normalization values: those given, or the `usual` ones for True."""
     if value is True:
         return array(usual)
     assert value is None or (isinstance(value, (np.ndarray, NDArray)) and value.shape[0] in (1, 3)), (

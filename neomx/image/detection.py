@@ -1,7 +1,7 @@
-"""Detection: augmenters that change boxes together with the image, and ImageDetIter.
+"""Object detection: augmenters that change bounding boxes together with the image, and ImageDetIter.
 
-Labels are a numpy array with a row for each object: its class, then xmin, ymin, xmax and ymax from 0 to 1, then other
-numbers, if any.
+Labels are a numpy array with one row per object: its class, then xmin, ymin, xmax and ymax from 0 to 1, then any
+further values.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ Range = tuple[float, float]
 
 
 class DetAugmenter:
-    """The base of augmenters of an image and its objects. The arguments that it is given are what `dumps` tells."""
+    """Base class of augmenters of an image and its objects. `dumps` returns the arguments passed to `__init__`."""
 
     def __init__(self, **kwargs: Any) -> None:
         self._kwargs = {name: _plain(value) for name, value in kwargs.items()}
 
     def dumps(self) -> Any:
-        """The augmenter as JSON: its name and its arguments."""
+        """Return the augmenter as JSON: its name and its arguments."""
         return json.dumps([type(self).__name__.lower(), self._kwargs])
 
     def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
-        """The changed image and labels."""
+        """Return the changed image and labels."""
         raise NotImplementedError("Must override implementation.")
 
 
 class DetBorrowAug(DetAugmenter):
-    """An Augmenter that moves nothing, so that labels stay as they are."""
+    """Apply an Augmenter that does not move pixels, and leave the labels unchanged."""
 
     def __init__(self, augmenter: Augmenter) -> None:
         if not isinstance(augmenter, Augmenter):
@@ -59,7 +59,7 @@ class DetBorrowAug(DetAugmenter):
         self.augmenter = augmenter
 
     def dumps(self) -> list[Any]:
-        """The name, and what the borrowed augmenter tells."""
+        """Return the name, and the `dumps` of the borrowed augmenter."""
         return [type(self).__name__.lower(), self.augmenter.dumps()]
 
     def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
@@ -67,7 +67,7 @@ class DetBorrowAug(DetAugmenter):
 
 
 class DetRandomSelectAug(DetAugmenter):
-    """One of the augmenters, drawn anew for each image; with probability `skip_prob` none."""
+    """Apply one of the augmenters, drawn for each image; with probability `skip_prob` none."""
 
     def __init__(self, aug_list: Any, skip_prob: float = 0) -> None:
         super().__init__(skip_prob=skip_prob)
@@ -77,7 +77,7 @@ class DetRandomSelectAug(DetAugmenter):
         self.skip_prob = skip_prob if self.aug_list else 1
 
     def dumps(self) -> list[Any]:
-        """The name, and what the augmenters tell."""
+        """Return the name, and the `dumps` of each augmenter."""
         return [type(self).__name__.lower(), [aug.dumps() for aug in self.aug_list]]
 
     def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
@@ -88,7 +88,7 @@ class DetRandomSelectAug(DetAugmenter):
 
 
 class DetHorizontalFlipAug(DetAugmenter):
-    """Image and boxes mirrored, left becoming right, with probability `p`; the labels are changed in place."""
+    """Flip the image and boxes horizontally with probability `p`. Labels are changed in place."""
 
     def __init__(self, p: float) -> None:
         super().__init__(p=p)
@@ -102,37 +102,37 @@ class DetHorizontalFlipAug(DetAugmenter):
 
 
 def _range(name: str, value: Any, least: float = 0.0) -> Range:
-    """A range (from, to), or one number for both."""
+    """Return a range (from, to), from a pair or from one number for both."""
     pair = value if isinstance(value, (tuple, list)) else (value, value)
     if len(pair) != 2 or not all(isinstance(end, (int, float, np.number)) for end in pair):
-        raise TypeError(f"{name}={value}: expected a number, or a range (from, to) of two")
+        raise TypeError(f"{name}={value}: expected a number or a range (from, to)")
     low, high = pair
     if not (low <= high and high > least):
-        raise ValueError(f"{name}={value}: expected (from, to), from at most to, and to above {least:g}")
+        raise ValueError(f"{name}={value}: expected (from, to) with from <= to and to > {least:g}")
     return low, high
 
 
 def _areas(boxes: np.ndarray) -> np.ndarray:
-    """Areas of boxes (xmin, ymin, xmax, ymax, ...); 0 for those that are turned inside out."""
+    """Return the areas of boxes (xmin, ymin, xmax, ymax, ...); 0 for boxes with negative width or height."""
     return np.maximum(0, boxes[:, 2] - boxes[:, 0]) * np.maximum(0, boxes[:, 3] - boxes[:, 1])
 
 
 def _heights(smallest: float, largest: float, ratio: float) -> tuple[int, int]:
-    """The heights of rectangles with these areas and this ratio of width to height."""
+    """Return the heights of rectangles with these areas and this ratio of width to height."""
     return round(sqrt(smallest / ratio)), round(sqrt(largest / ratio))
 
 
 def _height_at(width: int, ratio: float) -> int:
-    """The greatest height of a rectangle whose width, rounded, is not more than `width`."""
+    """Return the greatest height of a rectangle whose rounded width is at most `width`."""
     return ceil((width + 0.5) / ratio) - 1
 
 
 class DetRandomCropAug(DetAugmenter):
-    """A random rectangle of the image in which every object that it touches is covered enough.
+    """Crop a random rectangle that covers enough of every object it overlaps.
 
-    Rectangles with a width-to-height ratio in `aspect_ratio_range` and a share of the area in `area_range` are tried
-    `max_attempts` times, until objects in it are covered by more than `min_object_covered`; objects of which less than
-    `min_eject_coverage` is left are dropped. If none is found the image stays as it is.
+    Up to `max_attempts` rectangles with a width-to-height ratio in `aspect_ratio_range` and a fraction of the area in
+    `area_range` are tried, until the objects in one are covered by more than `min_object_covered`. Objects with less
+    than `min_eject_coverage` left are dropped. If no rectangle is found, the image is unchanged.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class DetRandomCropAug(DetAugmenter):
         return src, label
 
     def _propose(self, height: int, width: int) -> tuple[int, int, int, int] | None:
-        """A rectangle (x, y, width, height), or None if what was drawn does not fit."""
+        """Return a random rectangle (x, y, width, height), or None if it does not fit."""
         smallest, largest = (share * height * width for share in self.area_range)
         ratio = random.uniform(*self.aspect_ratio_range)
         if ratio <= 0:
@@ -193,7 +193,7 @@ class DetRandomCropAug(DetAugmenter):
             return False
         boxes = label[:, 1:5]
         boxes = boxes[_areas(boxes) * width * height > 2]
-        # In the labels' own dtype, so that an object that is covered is covered by 1 and not by a little more.
+        # Computed in the dtype of the labels, so that full coverage is exactly 1.
         low, high = np.array([[x / width, y / height], [(x + w) / width, (y + h) / height]], dtype=boxes.dtype)
         inside = np.concatenate([np.maximum(boxes[:, :2], low), np.minimum(boxes[:, 2:], high)], axis=1)
         covered = _areas(inside) / _areas(boxes)
@@ -201,7 +201,7 @@ class DetRandomCropAug(DetAugmenter):
         return covered.size > 0 and covered.min() > self.min_object_covered
 
     def _moved(self, label: np.ndarray, place: tuple[int, ...], height: int, width: int) -> np.ndarray:
-        """The labels as seen in the rectangle, those of objects that are still there."""
+        """Return the labels of the remaining objects, in coordinates of the rectangle."""
         x, y, w, h = place[0] / width, place[1] / height, place[2] / width, place[3] / height
         moved = label.copy()
         moved[:, [1, 3]] = (moved[:, [1, 3]] - x) / w
@@ -213,9 +213,9 @@ class DetRandomCropAug(DetAugmenter):
 
 
 class DetRandomPadAug(DetAugmenter):
-    """The image somewhere in a larger one of colour `pad_val`.
+    """Place the image at a random position in a larger one filled with `pad_val`.
 
-    The larger one has a width-to-height ratio in `aspect_ratio_range` and an area in `area_range` times the image's.
+    The larger image has a width-to-height ratio in `aspect_ratio_range`, and `area_range` times the area of the image.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class DetRandomPadAug(DetAugmenter):
         return src, label
 
     def _propose(self, height: int, width: int) -> tuple[int, int, int, int] | None:
-        """Where the image goes, and the size of the larger one: (x, y, width, height)."""
+        """Return the position of the image and the size of the larger one: (x, y, width, height)."""
         smallest, largest = (share * height * width for share in self.area_range)
         ratio = random.uniform(*self.aspect_ratio_range)
         if ratio <= 0:
@@ -265,7 +265,7 @@ class DetRandomPadAug(DetAugmenter):
         low = min(max(low, height), high)
         h = random.randint(low, high) if low < high else low
         w = round(h * ratio)
-        if h - height < 2 or w - width < 2:  # too little to be of use
+        if h - height < 2 or w - width < 2:  # too small to matter
             return None
         y = random.randint(0, h - height)
         return random.randint(0, w - width), y, w, h
@@ -282,12 +282,13 @@ def CreateMultiRandCropAugmenter(
     max_attempts: Any = 50,
     skip_prob: float = 0,
 ) -> DetRandomSelectAug:
-    """One of several DetRandomCropAug, drawn for each image; a list as an argument has an item for each of them."""
+    """Return a random selection of DetRandomCropAug; a list argument has one item for each of them."""
     given = (min_object_covered, aspect_ratio_range, area_range, min_eject_coverage, max_attempts)
     lists = [value if isinstance(value, list) else [value] for value in given]
     count = max(map(len, lists))
     assert all(len(values) in (1, count) for values in lists), (
-        f"the arguments of several crops have {', '.join(str(len(v)) for v in lists)} items, expected 1 or {count}"
+        "list arguments must have the same length or length 1, received lengths "
+        f"{', '.join(str(len(v)) for v in lists)}, expected 1 or {count}"
     )
     crops = [DetRandomCropAug(*(values[i % len(values)] for values in lists)) for i in range(count)]
     return DetRandomSelectAug(crops, skip_prob=skip_prob)
@@ -315,9 +316,10 @@ def CreateDetAugmenter(
     max_attempts: Any = 50,
     pad_val: Any = (127, 127, 127),
 ) -> list[DetAugmenter]:
-    """The usual augmenters for detection, for images that become `data_shape` (channels, height, width).
+    """Return the standard list of detection augmenters for images of `data_shape` (channels, height, width).
 
-    `rand_crop` and `rand_pad` are probabilities. See `CreateAugmenter` and CreateMultiRandCropAugmenter for the rest.
+    `rand_crop` and `rand_pad` are probabilities. See `CreateAugmenter` and `CreateMultiRandCropAugmenter` for the
+    others.
     """
     augmenters = list[DetAugmenter]()
     if resize > 0:
@@ -340,11 +342,11 @@ def CreateDetAugmenter(
 
 
 class ImageDetIter(ImageIter):
-    """Batches of pictures and their objects: labels (batch, objects, numbers), filled up with -1.
+    """Iterate over batches of images and their objects. Labels have shape (batch, objects, values), padded with -1.
 
-    A picture's label is the header's width (2 or more), an object's width (5 or more), the rest of the header, and then
-    each object: class, xmin, ymin, xmax, ymax, and so on. The sources are those of ImageIter; what else is given goes
-    to `CreateDetAugmenter`, unless there is an `aug_list`.
+    The label of an image consists of the header width (2 or more), the object width (5 or more), the rest of the
+    header, and the objects: class, xmin, ymin, xmax, ymax, and further values. The sources are those of ImageIter.
+    Other keyword arguments are passed to `CreateDetAugmenter`, unless `aug_list` is given.
     """
 
     def __init__(
@@ -386,7 +388,7 @@ class ImageDetIter(ImageIter):
         self._set_label_shape(self.label_shape)
 
     def _estimate_label_shape(self) -> tuple[int, int]:
-        """The most objects of a picture, and their width: all labels are read for that."""
+        """Return the largest number of objects of an image, and their width, by reading all labels."""
         shapes = set[tuple[int, int]]()
         self.reset()
         try:
@@ -394,8 +396,8 @@ class ImageDetIter(ImageIter):
                 shapes.add(self._parse_label(self.next_sample()[0]).shape)  # type: ignore[arg-type]
                 if len({width for _, width in shapes}) > 1:
                     raise MXNetError(
-                        f"the objects of {self._place()} have another width than those before: {sorted(shapes)} were "
-                        "read as (objects, width). Write all labels with one width"
+                        f"the objects of {self._place()} differ in width from earlier ones: received, as (objects, "
+                        f"width), are {sorted(shapes)}. Write all labels with one width"
                     )
         except StopIteration:
             pass
@@ -407,18 +409,18 @@ class ImageDetIter(ImageIter):
         self.provide_label = [(self.provide_label[0][0], (self.batch_size, *self.label_shape))]
 
     def _parse_label(self, label: Any) -> np.ndarray:
-        """The objects (count, width) of a picture's label, those that have an area."""
+        """Return the objects (count, width) of an image's label, without those of zero area."""
         raw = np.asarray(label.asnumpy() if isinstance(label, NDArray) else label).ravel()
         if raw.size < 7 or not np.isfinite(raw[:2]).all():
             raise RuntimeError(
-                f"Label shape is invalid: {raw.shape}. The label of {self._place()} should have a header of 2 numbers "
+                f"Label shape is invalid: {raw.shape}. The label of {self._place()} should have a header of 2 values "
                 "or more, and 5 or more for each object"
             )
         header, width = int(raw[0]), int(raw[1])
         if width < 5 or header < 0 or (raw.size - header) % width != 0:
             raise RuntimeError(
                 f"Label shape {raw.shape} inconsistent with annotation width {width}. The label of {self._place()} "
-                f"should have a header of {header} numbers, as its first one says, and {width} for each object"
+                f"should have a header of {header} values, as its first value says, and {width} for each object"
             )
         objects = raw[header:].reshape(-1, width)
         objects = objects[(objects[:, 3] > objects[:, 1]) & (objects[:, 4] > objects[:, 2])]
@@ -436,7 +438,7 @@ class ImageDetIter(ImageIter):
     # ---- shapes ----
 
     def reshape(self, data_shape: Any = None, label_shape: Any = None) -> None:
-        """Batches of another size, or with room for more objects."""
+        """Change the size of the images, or the maximum number of objects."""
         if data_shape is not None:
             self.check_data_shape(data_shape)
             self.data_shape = tuple(data_shape)
@@ -446,7 +448,7 @@ class ImageDetIter(ImageIter):
             self._set_label_shape(label_shape)
 
     def check_label_shape(self, label_shape: Any) -> None:
-        """Refuse a label_shape that is not (objects, width), has less room, or another width."""
+        """Raise ValueError if label_shape is not (objects, width), is smaller, or has another width."""
         if not len(label_shape) == 2:
             raise ValueError(f"label_shape should have length 2, received {label_shape}")
         if label_shape[0] < self.label_shape[0]:
@@ -457,10 +459,10 @@ class ImageDetIter(ImageIter):
             raise ValueError(f"label_shape object width inconsistent: {self.label_shape[1]} vs {label_shape[1]}.")
 
     def sync_label_shape(self, it: ImageDetIter, verbose: bool = False) -> ImageDetIter:
-        """Give both iterators, say of training and of validation, the larger of their label shapes."""
+        """Set both iterators, for example of training and validation, to the larger of their label shapes."""
         assert isinstance(it, ImageDetIter), f"Synchronize with invalid iterator: {type(it).__name__}"
         mine, theirs = self.label_shape, it.label_shape
-        assert mine[1] == theirs[1], f"the objects' widths do not match: {mine[1]} and {theirs[1]}"
+        assert mine[1] == theirs[1], f"the object widths do not match: {mine[1]} and {theirs[1]}"
         most = max(mine[0], theirs[0])
         self.reshape(label_shape=(most, mine[1]))
         it.reshape(label_shape=(most, theirs[1]))
@@ -474,7 +476,7 @@ class ImageDetIter(ImageIter):
         return zeros(self.provide_data[0][1]), full(self.provide_label[0][1], -1)
 
     def _samples(self) -> Iterator[tuple[NDArray, np.ndarray]]:
-        """Images and their objects after the augmenters; those that are not valid are left out."""
+        """Yield augmented images and their objects; invalid ones are skipped."""
         while True:
             try:
                 raw, encoded = self.next_sample()
@@ -486,7 +488,7 @@ class ImageDetIter(ImageIter):
                 label = self._parse_label(raw)
                 image, label = self.augmentation_transform(image, label)
                 self._check_valid_label(label)
-            except MXNetError:  # an op that was used wrongly; augmenters refuse an image by other RuntimeErrors
+            except MXNetError:  # misuse of an op; augmenters reject an image by other RuntimeErrors
                 raise
             except RuntimeError as error:
                 logging.debug("Invalid image, skipping:  %s", error)
@@ -508,7 +510,7 @@ class ImageDetIter(ImageIter):
         return count
 
     def augmentation_transform(self, data: NDArray, label: np.ndarray) -> Any:  # type: ignore[override]
-        """The image and its objects after all augmenters."""
+        """Return the image and its objects after all augmenters."""
         for augment in self.auglist:
             data, label = augment(data, label)
         return data, label
@@ -524,9 +526,10 @@ class ImageDetIter(ImageIter):
         window_name: str = "draw_next",
         id2labels: Any = None,
     ) -> Iterator[np.ndarray]:
-        """The next images (height, width, blue green red) of uint8 with their boxes drawn, one after the other.
+        """Yield the next images (height, width, BGR) as uint8 with their boxes drawn.
 
-        `mean` and `std` undo the normalisation (True: that of ImageNet). `waitKey` shows each in a window for so long.
+        `mean` and `std` undo the normalization (True: that of ImageNet). `waitKey` shows each image in a window for
+        this many milliseconds.
         """
         for image, label in self._samples():
             pixels = _shown(image.asnumpy(), mean, std, clip)
@@ -540,7 +543,7 @@ class ImageDetIter(ImageIter):
 
 
 def _shown(pixels: np.ndarray, mean: Any, std: Any, clip: bool) -> np.ndarray:
-    """A normalised image as it was, its colours in OpenCV's order."""
+    """Undo the normalization of an image, and return it in OpenCV's color order."""
     if std is not None:
         pixels = pixels * np.asarray(_STD if std is True else std, np.float32)
     if mean is not None:

@@ -1,6 +1,6 @@
-"""Images (height, width, channels): reading, resizing, cropping and turning.
+"""Functions on images (height, width, channels): reading, resizing, cropping and rotating.
 
-Where they draw random numbers these functions use Python's (`random.seed`) or, for angles, numpy's, as MXNet's do.
+Random functions use Python's generator (`random.seed`) or, for angles, numpy's, as in MXNet.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _ops: Any = _ops_of_module  # filled from the op table
 
 @by_mode
 def imdecode(buf: Any, flag: int = 1, to_rgb: bool = True, out: NDArray | None = None) -> NDArray:
-    """The image (height, width, channels) of uint8 in the bytes of a JPEG or PNG file.
+    """Decode the bytes of a JPEG or PNG file to a uint8 image (height, width, channels).
 
-    `flag` is 1 for three channels, 0 for a grey one; `to_rgb=False` leaves the colours in the order BGR.
+    `flag` is 1 for three channels, 0 for gray; `to_rgb=False` keeps the color order BGR.
     """
     if isinstance(buf, NDArray):
         buf = buf.asnumpy()
@@ -54,11 +54,11 @@ def imdecode(buf: Any, flag: int = 1, to_rgb: bool = True, out: NDArray | None =
     elif isinstance(buf, (bytes, bytearray, memoryview)):
         data = np.frombuffer(buf, np.uint8)
     else:
-        raise ValueError(f"imdecode expects bytes, or an array of uint8, received {_kind(buf)}")
+        raise ValueError(f"imdecode expects bytes or a uint8 array, received {_kind(buf)}")
     if not data.size:
         raise MXNetError("imdecode: expected the bytes of an image, received none")
     if flag not in (0, 1):
-        raise MXNetError(f"imdecode: flag={flag}: expected 1 (colour) or 0 (grey)")
+        raise MXNetError(f"imdecode: flag={flag}: expected 1 (color) or 0 (gray)")
     image = from_numpy(picture.decode(data, flag, bgr=not to_rgb))
     if out is None:
         return image.as_in_context(current_context())
@@ -72,7 +72,7 @@ def _kind(value: Any) -> str:
 
 @by_mode
 def imread(filename: str | os.PathLike[str], flag: int = 1, to_rgb: bool = True, out: NDArray | None = None) -> NDArray:
-    """The image in a file; see `imdecode`."""
+    """Read an image file; see `imdecode`."""
     try:
         with open(filename, "rb") as file:
             data = file.read()
@@ -89,7 +89,7 @@ def imread(filename: str | os.PathLike[str], flag: int = 1, to_rgb: bool = True,
 
 @by_mode
 def imresize(src: NDArray, w: int, h: int, interp: int = 1, out: NDArray | None = None) -> NDArray:
-    """The image in another size, by OpenCV's interpolation 0 (nearest) to 4 (lanczos); 1 is linear, 2 cubic, 3 area."""
+    """Resize the image, by OpenCV's interpolation 0 (nearest), 1 (linear), 2 (cubic), 3 (area) or 4 (Lanczos)."""
     return _ops._cvimresize(src, w=w, h=h, interp=interp, out=out)
 
 
@@ -97,7 +97,7 @@ copyMakeBorder = _ops._cvcopyMakeBorder
 
 
 def scale_down(src_size: Size, size: Size) -> Size:
-    """(width, height) made smaller, in proportion, until it fits into an image of `src_size`."""
+    """Scale `size` (width, height) down, preserving the aspect ratio, until it fits into `src_size`."""
     w, h = map(float, size)
     sw, sh = src_size
     if sh < h:
@@ -108,7 +108,7 @@ def scale_down(src_size: Size, size: Size) -> Size:
 
 
 def _get_interp_method(interp: int, sizes: tuple[int, ...] = ()) -> int:
-    """OpenCV's interpolation for a code: 9 chooses by sizes (old height, old width, new ones), 10 draws one of five."""
+    """Return OpenCV's interpolation for a code: 9 chooses by sizes (old height, old width, new ones), 10 is random."""
     if interp == 9:
         if not sizes:
             return 2
@@ -124,15 +124,15 @@ def _get_interp_method(interp: int, sizes: tuple[int, ...] = ()) -> int:
 
 
 def _height_and_width(image: NDArray) -> tuple[int, int]:
-    """Of one image; several, or one without channels, would be cut along the wrong axes."""
+    """Return the size of one image; a batch, or an image without channels, would be cropped along the wrong axes."""
     if len(image.shape) != 3:
-        raise ValueError(f"expected one image (height, width, channels), received the shape {tuple(image.shape)}")
+        raise ValueError(f"expected one image (height, width, channels), received shape {tuple(image.shape)}")
     return image.shape[0], image.shape[1]
 
 
 @by_mode
 def resize_short(src: NDArray, size: int, interp: int = 2) -> NDArray:
-    """The image in proportion, its shorter side of length `size`."""
+    """Resize the image so that its shorter side is `size`, preserving the aspect ratio."""
     h, w = _height_and_width(src)
     new_w, new_h = (size, size * h // w) if h > w else (size * w // h, size)
     return imresize(src, new_w, new_h, _get_interp_method(interp, (h, w, new_h, new_w)))
@@ -143,10 +143,10 @@ def resize_short(src: NDArray, size: int, interp: int = 2) -> NDArray:
 
 @by_mode
 def fixed_crop(src: NDArray, x0: int, y0: int, w: int, h: int, size: Size | None = None, interp: int = 2) -> NDArray:
-    """The rectangle at (x0, y0), resized to `size` (width, height) if that is given."""
+    """Crop the rectangle at (x0, y0), and resize it to `size` (width, height) if given."""
     out = src[y0 : y0 + h, x0 : x0 + w]
     if not out.size:
-        raise MXNetError(f"the rectangle {w}x{h} at ({x0}, {y0}) has nothing of the image of shape {src.shape}")
+        raise MXNetError(f"the rectangle {w}x{h} at ({x0}, {y0}) does not overlap the image of shape {src.shape}")
     if size is None or (w, h) == tuple(size):
         return out.copy()
     return imresize(out, size[0], size[1], _get_interp_method(interp, (h, w, size[1], size[0])))
@@ -154,7 +154,10 @@ def fixed_crop(src: NDArray, x0: int, y0: int, w: int, h: int, size: Size | None
 
 @by_mode
 def random_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tuple[int, int, int, int]]:
-    """A rectangle of `size` anywhere in the image, enlarged if that is too small; and its (x, y, width, height)."""
+    """Crop a rectangle of `size` at a random position, enlarged if the image is smaller.
+
+    Returns the crop and its (x, y, width, height).
+    """
     h, w = _height_and_width(src)
     new_w, new_h = scale_down((w, h), size)
     place = random.randint(0, w - new_w), random.randint(0, h - new_h), new_w, new_h
@@ -163,7 +166,10 @@ def random_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tup
 
 @by_mode
 def center_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tuple[int, int, int, int]]:
-    """The rectangle of `size` in the middle, enlarged if that is too small; and its (x, y, width, height)."""
+    """Crop a rectangle of `size` at the center, enlarged if the image is smaller.
+
+    Returns the crop and its (x, y, width, height).
+    """
     h, w = _height_and_width(src)
     new_w, new_h = scale_down((w, h), size)
     place = (w - new_w) // 2, (h - new_h) // 2, new_w, new_h
@@ -174,9 +180,10 @@ def center_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tup
 def random_size_crop(
     src: NDArray, size: Size, area: Any, ratio: tuple[float, float], interp: int = 2, **kwargs: Any
 ) -> tuple[NDArray, tuple[int, int, int, int]]:
-    """A rectangle of random place, share of the image's `area` (from, to; or from) and width-to-height `ratio`.
+    """Crop a random rectangle with an area in `area` (a range, or the minimum) and an aspect ratio in `ratio`.
 
-    It is resized to `size`. Ten are tried; if none lies in the image the middle is taken.
+    `area` is relative to the area of the image, `ratio` is width to height. The crop is resized to `size`. If none of
+    ten random rectangles lies in the image, the center is cropped. Returns the crop and its (x, y, width, height).
     """
     area = kwargs.pop("min_area", area)
     assert not kwargs, f"unexpected keyword arguments for random_size_crop: {', '.join(kwargs)}"
@@ -192,12 +199,12 @@ def random_size_crop(
     return center_crop(src, size, interp)
 
 
-# ---- colours and turning ----
+# ---- colors and rotation ----
 
 
 @by_mode
 def color_normalize(src: NDArray, mean: Any, std: Any = None) -> NDArray:
-    """The image less `mean`, divided by `std`; the array itself is changed."""
+    """Subtract `mean` and divide by `std`, in place."""
     if mean is not None:
         src -= mean
     if std is not None:
@@ -207,17 +214,17 @@ def color_normalize(src: NDArray, mean: Any, std: Any = None) -> NDArray:
 
 @by_mode
 def imrotate(src: NDArray, rotation_degrees: Any, zoom_in: bool = False, zoom_out: bool = False) -> NDArray:
-    """Images (channels, h, w) or (n, channels, h, w) of float32, turned counter-clockwise about their middle.
+    """Rotate float32 images (channels, h, w) or (n, channels, h, w) counter-clockwise about their center.
 
-    `rotation_degrees` is a number, or an array of one for each image. What comes from outside is 0; `zoom_in`
-    enlarges so that nothing does, `zoom_out` makes smaller so that nothing is lost.
+    `rotation_degrees` is a number, or an array with one angle per image. Pixels from outside the image are 0. `zoom_in`
+    enlarges the image so that there are none; `zoom_out` shrinks it so that no pixel is lost.
     """
     if zoom_in and zoom_out:
         raise ValueError("`zoom_in` and `zoom_out` cannot be both True")
     if src.dtype is not np.float32:
-        raise TypeError(f"imrotate expects an image of float32, received {np.dtype(src.dtype).name}")
+        raise TypeError(f"imrotate expects a float32 image, received {np.dtype(src.dtype).name}")
     if src.ndim not in (3, 4):
-        raise ValueError(f"imrotate expects 3 or 4 dimensions, received the shape {src.shape}")
+        raise ValueError(f"imrotate expects 3 or 4 dimensions, received shape {src.shape}")
     if src.ndim == 3:
         if not isinstance(rotation_degrees, (int, float, np.number)):
             raise TypeError("When a single image is passed the rotation angle is required to be a scalar.")
@@ -228,19 +235,19 @@ def imrotate(src: NDArray, rotation_degrees: Any, zoom_in: bool = False, zoom_ou
     if angles.size == 1:
         angles = np.repeat(angles, count, axis=0)
     if len(angles) != count:
-        raise ValueError(f"expected as many angles as images, received {len(angles)} and {count}")
+        raise ValueError(f"expected one angle per image, received {len(angles)} angles for {count} images")
     grid = _rotated_grid(angles, h, w, zoom_in, zoom_out)
     return BilinearSampler(src, array(grid, ctx=src.context))
 
 
 def _rotated_grid(angles: np.ndarray, h: int, w: int, zoom_in: bool, zoom_out: bool) -> np.ndarray:
-    """Where each pixel comes from: (n, 2, h, w), x and y from -1 to 1."""
+    """Return the source coordinates of each pixel: (n, 2, h, w), x and y from -1 to 1."""
     cos, sin = np.cos(angles), np.sin(angles)
     y, x = np.mgrid[:h, :w] - np.array([(h - 1) / 2, (w - 1) / 2])[:, None, None]
     grid = np.stack([(x * cos - y * sin) / ((w - 1) / 2), (x * sin + y * cos) / ((h - 1) / 2)], axis=1)
     if not (zoom_in or zoom_out):
         return grid
-    width, height = w * abs(cos) + h * abs(sin), w * abs(sin) + h * abs(cos)  # of the box round the turned image
+    width, height = w * abs(cos) + h * abs(sin), w * abs(sin) + h * abs(cos)  # the bounding box of the rotated image
     scale = np.maximum(width / w, height / h) if zoom_out else np.minimum(w / width, h / height)
     return grid * scale[:, None]
 
@@ -249,7 +256,7 @@ def _rotated_grid(angles: np.ndarray, h: int, w: int, zoom_in: bool, zoom_out: b
 def random_rotate(
     src: NDArray, angle_limits: tuple[float, float], zoom_in: bool = False, zoom_out: bool = False
 ) -> NDArray:
-    """`imrotate` by angles drawn from `angle_limits`, one for each image."""
+    """Rotate by angles drawn from `angle_limits`, one per image; see `imrotate`."""
     if src.ndim == 3:
         return imrotate(src, np.random.uniform(*angle_limits), zoom_in, zoom_out)
     return imrotate(src, array(np.random.uniform(*angle_limits, size=len(src))), zoom_in, zoom_out)

@@ -1,4 +1,4 @@
-"""What MXNet keeps in its file of this name: all of `mx.image` but detection."""
+"""The names of MXNet's `mx.image.image`: all of `mx.image` except detection."""
 
 from .augment import *  # noqa: F403
 from .functions import *  # noqa: F403

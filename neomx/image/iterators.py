@@ -1,4 +1,4 @@
-"""ImageIter: batches of pictures from a RecordIO file, a list file or a list, changed by augmenters on the way."""
+"""ImageIter: batches of augmented images from a RecordIO file, a list file or a list."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _LAST_BATCH = ("pad", "discard", "roll_over")
 
 
 class ImageIter(DataIter):
-    """Batches (data (batch, 3, height, width), label) of the pictures of a `.rec` file or of files in a folder.
+    """Iterate over batches (data (batch, 3, height, width), label) of images in a `.rec` file or in a folder.
 
-    Give one source: `path_imgrec` (with `path_imgidx` to shuffle or to divide among `num_parts`), or `path_root` with
-    a list file `path_imglist` (lines of index, labels and name, parted by tabs) or with `imglist` (items of label and
-    name). What else is given goes to `CreateAugmenter`, unless there is an `aug_list`. The last batch is filled up from
-    the beginning ('pad'), left out ('discard'), or its pictures begin the next epoch ('roll_over').
+    Pass one source: `path_imgrec` (with `path_imgidx` to shuffle or to split among `num_parts`), or `path_root` with a
+    list file `path_imglist` (lines of index, labels and file name, separated by tabs) or with `imglist` (items of label
+    and file name). Other keyword arguments are passed to `CreateAugmenter`, unless `aug_list` is given. The last batch
+    is padded from the beginning ('pad'), dropped ('discard'), or kept for the start of the next epoch ('roll_over').
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ImageIter(DataIter):
         self.auglist: list[Any] = list(CreateAugmenter(data_shape, **kwargs) if aug_list is None else aug_list)
         self.cur = 0
         self._exhausted = False
-        self._left_over: tuple[NDArray, NDArray, int] | None = None  # a batch begun, and how many are in it
+        self._left_over: tuple[NDArray, NDArray, int] | None = None  # an incomplete batch and its number of images
         self.reset()
 
     # ---- the source ----
@@ -92,10 +92,10 @@ class ImageIter(DataIter):
         return MXRecordIO(path, "r"), None
 
     def _read_list(self, path: Any, items: Any, dtype: str) -> list[tuple[Any, tuple[NDArray, str]]] | None:
-        """(key, (label, file name)) of each line of a list file, or item of a list."""
+        """Return (key, (label, file name)) of each line of a list file, or item of a list."""
         if path:
             logging.info("%s: loading image list %s...", type(self).__name__, path)
-            os.stat(path)  # a FileNotFoundError if there is none, as in MXNet
+            os.stat(path)  # raises FileNotFoundError, as in MXNet
             lines = [_list_line(path, number, line, dtype) for number, line in numbered_lines(os.fspath(path))]
             _warn_of_repeated(path, [key for key, _ in lines])
             return lines
@@ -105,24 +105,24 @@ class ImageIter(DataIter):
         return [(str(number), _list_item(number, item, dtype)) for number, item in enumerate(items, 1)]
 
     def _order(self, listed: list[Any], shuffle: bool, part_index: int, num_parts: int) -> list[Any] | None:
-        """The keys of this part of the pictures; None if they are read as they come in the file."""
+        """Return the keys of this part of the images; None to read them in file order."""
         if self.imgrec is None:
             keys = listed
         elif self.imgidx is not None:
             keys = self.imgidx
         else:
             assert not shuffle and num_parts == 1, (
-                "to shuffle or to divide a .rec file ImageIter needs its index: path_imgidx"
+                "ImageIter needs the index of a .rec file, path_imgidx, to shuffle or split it"
             )
             return None
-        assert 0 <= part_index < num_parts, f"part_index={part_index}: expected one of 0 to {num_parts - 1}"
+        assert 0 <= part_index < num_parts, f"part_index={part_index}: expected a value from 0 to {num_parts - 1}"
         size = len(keys) // num_parts
         return keys if num_parts == 1 else keys[part_index * size : (part_index + 1) * size]
 
-    # ---- going through it ----
+    # ---- iteration ----
 
     def reset(self) -> None:
-        """Begin an epoch, with the pictures that the last one left over if they roll over."""
+        """Start an epoch, with the images left over from the last one for 'roll_over'."""
         if self.seq is not None and self.shuffle:
             random.shuffle(self.seq)
         if self._left_over is None:
@@ -130,7 +130,7 @@ class ImageIter(DataIter):
         self._exhausted = False
 
     def hard_reset(self) -> None:
-        """Begin an epoch, and forget what was left over."""
+        """Start an epoch, and drop the images left over from the last one."""
         self._left_over = None
         self.reset()
 
@@ -140,7 +140,7 @@ class ImageIter(DataIter):
             self.imgrec.reset()
 
     def next_sample(self) -> tuple[Any, bytes]:
-        """The label and the file's bytes of the next picture; StopIteration at the end."""
+        """Return the label and the encoded bytes of the next image, or raise StopIteration at the end."""
         if self._exhausted:
             raise StopIteration
         if self.seq is None:
@@ -165,7 +165,7 @@ class ImageIter(DataIter):
         return self.imglist[key][0], encoded
 
     def next(self) -> DataBatch:
-        """The next batch."""
+        """Return the next batch."""
         begun, self._left_over = self._left_over, None
         if begun is not None:
             data, label, count = begun
@@ -178,7 +178,7 @@ class ImageIter(DataIter):
         if pad and self.last_batch_handle == "roll_over" and begun is None:
             self._left_over = data, label, count
             raise StopIteration
-        while count < self.batch_size:  # several times round if there are few pictures
+        while count < self.batch_size:  # several passes if there are few images
             count = self._batchify(data, label, count)
         if pad and self.last_batch_handle == "pad":
             self._exhausted = True
@@ -188,13 +188,13 @@ class ImageIter(DataIter):
         return zeros(self.provide_data[0][1]), empty(self.provide_label[0][1])
 
     def _batchify(self, batch_data: NDArray, batch_label: NDArray, start: int = 0) -> int:
-        """Fill a batch from `start` on, as far as there are pictures; how many are in it then."""
+        """Fill a batch from row `start` while there are images; return the number of images in it."""
         count = start
         while count < self.batch_size:
             try:
                 label, encoded = self.next_sample()
             except StopIteration:
-                if count == start:  # nothing came, or nothing that is valid
+                if count == start:  # no image, or no valid one
                     raise
                 return count
             image = self.imdecode(encoded)
@@ -211,8 +211,8 @@ class ImageIter(DataIter):
     def _put(self, batch_data: NDArray, place: int, image: NDArray) -> None:
         if image.shape != batch_data.shape[1:]:
             raise ValueError(
-                f"the image of {self._place()} has the shape {image.shape} after its augmenters, expected "
-                f"data_shape={batch_data.shape[1:]}: they should end in a crop or a resize to that size"
+                f"the image of {self._place()} has shape {image.shape} after augmentation, expected "
+                f"data_shape={batch_data.shape[1:]}: end the augmenters with a crop or a resize to that size"
             )
         batch_data.to_torch()[place].copy_(image.to_torch())
 
@@ -220,51 +220,51 @@ class ImageIter(DataIter):
         values = np.asarray(label.asnumpy() if isinstance(label, NDArray) else label, dtype=np.float32).reshape(-1)
         if len(values) not in (1, self.label_width):
             raise ValueError(
-                f"the label of {self._place()} has {len(values)} numbers, expected label_width={self.label_width}"
+                f"the label of {self._place()} has {len(values)} values, expected label_width={self.label_width}"
             )
         batch_label.to_torch()[place] = array(values if self.label_width > 1 else values[:1]).to_torch()
 
     def _place(self) -> str:
-        """The picture that was read last, in words."""
+        """Describe the image that was read last, for messages."""
         if self.seq is None:
             return f"record number {self.cur} of {self.imgrec.uri}"  # type: ignore[union-attr]
         key = self.seq[self.cur - 1]
         return f"index: {key}" if self.imgrec is not None else f"filename: {self.imglist[key][1]}"  # type: ignore[index]
 
-    # ---- what a subclass may do in another way ----
+    # ---- methods that subclasses may override ----
 
     def check_data_shape(self, data_shape: Any) -> None:
-        """Refuse a data_shape that is not (3, height, width)."""
+        """Raise ValueError if data_shape is not (3, height, width)."""
         if not len(data_shape) == 3:
             raise ValueError(f"data_shape should have length 3, with dimensions CxHxW, received {data_shape}")
         if not data_shape[0] == 3:
             raise ValueError(f"This iterator expects inputs to have 3 channels, received data_shape={data_shape}")
 
     def check_valid_image(self, data: Any) -> None:
-        """Raise a RuntimeError if this image should be left out."""
+        """Raise RuntimeError if this image should be skipped."""
         if len(data[0].shape) == 0:
             raise RuntimeError("Data shape is wrong")
 
     def imdecode(self, s: bytes) -> NDArray:
-        """The image (height, width, 3) in the bytes of a file."""
+        """Decode the bytes of a file to an image (height, width, 3)."""
         try:
             return imdecode(s)
         except MXNetError as error:
             raise MXNetError(f"Broken image {self._place()}, {error}") from error
 
     def read_image(self, fname: str) -> bytes:
-        """The bytes of a picture's file in `path_root`."""
+        """Return the bytes of an image file in `path_root`."""
         with open(os.path.join(self.path_root or "", fname), "rb") as file:
             return file.read()
 
     def augmentation_transform(self, data: NDArray) -> NDArray:
-        """The image after all augmenters."""
+        """Return the image after all augmenters."""
         for augment in self.auglist:
             data = augment(data)
         return data
 
     def postprocess_data(self, datum: NDArray) -> NDArray:
-        """The image as it goes into a batch: (channels, height, width)."""
+        """Return the image in the layout of a batch: (channels, height, width)."""
         return transpose(datum, axes=(2, 0, 1))
 
 
@@ -278,7 +278,7 @@ def _list_line(path: Any, number: int, line: str, dtype: str) -> tuple[int, tupl
         return int(key), (_label([float(label) for label in labels], dtype), name)
     except ValueError:
         raise MXNetError(
-            f"{path}, line {number}: expected an index, labels and a file name, parted by tabs, found {line!r}"
+            f"{path}, line {number}: expected an index, labels and a file name, separated by tabs, received {line!r}"
         ) from None
 
 
@@ -286,8 +286,8 @@ def _warn_of_repeated(path: Any, keys: list[int]) -> None:
     repeated = [key for key, count in Counter(keys).items() if count > 1]
     if repeated:
         logging.warning(
-            "%s: the index %d stands in several lines, and so do %d others: the last line's picture is read for each "
-            "of them. Give every line an index of its own",
+            "%s: index %d occurs in several lines, and so do %d others: for each of them, the image of its last line "
+            "is read. Give each line a unique index",
             path,
             repeated[0],
             len(repeated) - 1,
@@ -295,7 +295,7 @@ def _warn_of_repeated(path: Any, keys: list[int]) -> None:
 
 
 def _list_item(number: int, item: Any, dtype: str) -> tuple[NDArray, str]:
-    """The label and the name of (label or labels, name), or of (label, label, ..., name)."""
+    """Return the label and name of an item (label or labels, name) or (label, label, ..., name)."""
     *labels, name = item
     try:
         return _label(labels[0] if len(labels) == 1 else labels, dtype), name

@@ -1,4 +1,4 @@
-"""mx.io: iterators that give batches, for programs that do not use gluon.data."""
+"""mx.io: data iterators, for programs that do not use gluon.data."""
 
 from . import io
 from .csv import CSVIter

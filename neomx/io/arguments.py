@@ -1,4 +1,4 @@
-"""The arguments of the iterators that read files: numbers, flags and shapes, as they are or as text, as in MXNet."""
+"""Arguments of the iterators that read files: numbers, flags and shapes, given as values or as text, as in MXNet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..base import MXNetError
 
 @dataclasses.dataclass
 class Names:
-    """What the batches' arrays are called, and what an iterator here does not need."""
+    """Names of the arrays in a batch, and arguments that MXNet accepts and these iterators do not need."""
 
     data_name: str = "data"
     label_name: str = "softmax_label"
@@ -27,14 +27,14 @@ class Names:
 
 @dataclasses.dataclass
 class DataPart:
-    """Which of how many parts of the data to read."""
+    """The part of the data to read, and the number of parts."""
 
     num_parts: int = 1
     part_index: int = 0
 
 
 def read(who: str, given: Mapping[str, Any], *groups: type) -> list[Any]:
-    """An object of each of the `groups` (dataclasses) with the values of their fields that were given."""
+    """Return an instance of each of the `groups` (dataclasses), its fields set from the values in `given`."""
     fields = {field.name: field for group in groups for field in dataclasses.fields(group)}
     _warn_of_unknown(who, [name for name in given if name not in fields], list(fields))
     for name, field in fields.items():
@@ -47,7 +47,7 @@ def read(who: str, given: Mapping[str, Any], *groups: type) -> list[Any]:
 
 
 def signature(*groups: type) -> inspect.Signature:
-    """The signature, for `help`, of what takes the fields of these groups."""
+    """Return the signature, for `help`, of a callable that takes the fields of these groups."""
     parameters = [
         inspect.Parameter(
             field.name,
@@ -62,35 +62,35 @@ def signature(*groups: type) -> inspect.Signature:
 
 
 def check(who: str, holds: bool, message: str) -> None:
-    """Raise MXNetError unless it holds."""
+    """Raise MXNetError with `message` unless the condition holds."""
     if not holds:
         raise MXNetError(f"{who}: {message}")
 
 
 def check_part(who: str, part: DataPart) -> None:
-    """Refuse a part that is not there."""
+    """Raise MXNetError if the part does not exist."""
     check(who, part.num_parts >= 1, f"num_parts must be at least 1, received {part.num_parts}")
     inside = 0 <= part.part_index < part.num_parts
     check(who, inside, f"part_index must be in [0, {part.num_parts}), received {part.part_index}")
 
 
 def part_of(samples: int, part: DataPart) -> range:
-    """The samples of a part; the parts differ by one at most."""
+    """Return the indices of the samples of a part. The sizes of the parts differ by at most one."""
     return range(samples * part.part_index // part.num_parts, samples * (part.part_index + 1) // part.num_parts)
 
 
 def _warn_of_unknown(who: str, names: list[str], known: list[str]) -> None:
-    """MXNet ignores arguments it does not know, and programs rely on it."""
+    """Warn of unknown arguments instead of raising: MXNet ignores them, and programs rely on it."""
     for name in names:
         near = difflib.get_close_matches(name, known, 1)
         hint = f": did you mean {near[0]}?" if near else ""
-        warnings.warn(f"{who} does not know the argument {name} and ignores it{hint}", stacklevel=4)
+        warnings.warn(f"{who}: the unknown argument {name} is ignored{hint}", stacklevel=4)
 
 
 def _convert(who: str, field: dataclasses.Field[Any], value: Any) -> Any:
     kind = str(field.type)
     if kind == "str" and value is None and field.default is not dataclasses.MISSING:
-        return field.default  # no path
+        return field.default  # None means no path
     if kind.endswith(" | None"):
         if value is None or value == "None":
             return None

@@ -1,4 +1,4 @@
-"""What ImageRecordIter does to a picture between the file and the batch, by its arguments."""
+"""The augmentation that ImageRecordIter applies to an image between decoding and batching."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..base import MXNetError
 from ..formats import picture
 
 _NO_LIMIT = 1e10
-_TRIALS = 10  # for an area and an aspect that fit into the picture
-# Of the covariance of colours in ImageNet, in the order RGB: what PCA noise goes along.
+_TRIALS = 10  # attempts to draw an area and an aspect ratio that fit into the image
+# PCA of the RGB colors of ImageNet: the eigenvalues and eigenvectors along which PCA noise is added.
 _EIGENVALUES = np.array([55.46, 4.794, 1.148], np.float32)
 _EIGENVECTORS = np.array(
     [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]], np.float32
 )
-# MXNet takes the weights of grey in the order BGR for colours in the order RGB.
+# MXNet applies the gray weights in BGR order to pixels in RGB order.
 _GREY = np.array([0.114, 0.587, 0.299], np.float32)
 
 
 @dataclass
 class Augmentation:
-    """Sizes, crops and colours; each step only if it is asked for, in the order of the fields."""
+    """Resizing, cropping and color augmentation. Steps run in the order of the fields, each only if requested."""
 
     resize: int = -1
     max_rotate_angle: int = 0
@@ -54,14 +54,14 @@ class Augmentation:
     inter_method: int = 1
 
     def check(self, who: str) -> None:
-        """Refuse what cannot be."""
+        """Raise MXNetError if the arguments are invalid or cannot be combined."""
         if self.inter_method not in (0, 1, 2, 3, 4, 9, 10):
             raise MXNetError(f"{who}: inter_method must be 0, 1, 2, 3, 4, 9 or 10, received {self.inter_method}")
         sized = self.max_crop_size != -1 or self.min_crop_size != -1
         scaled = self.max_random_scale != 1 or self.min_random_scale != 1
         if self.random_resized_crop and (sized or scaled or self.rand_crop):
             raise MXNetError(
-                f"{who}: random_resized_crop chooses place and size by itself: leave out min_random_scale, "
+                f"{who}: random_resized_crop chooses position and size itself: omit min_random_scale, "
                 "max_random_scale, min_crop_size, max_crop_size and rand_crop"
             )
         if sized and not 0 < self.min_crop_size <= self.max_crop_size:
@@ -71,7 +71,7 @@ class Augmentation:
             )
 
     def apply(self, pixels: np.ndarray, height: int, width: int, random: Random) -> np.ndarray:
-        """The picture as (height, width, channels), by these arguments."""
+        """Return the augmented image, of shape (height, width, channels)."""
         if self.resize > 0:
             pixels = self._short_edge(pixels, random)
         if self._warps():
@@ -104,7 +104,7 @@ class Augmentation:
         return random.uniform(low, high)
 
     def _warp(self, pixels: np.ndarray, random: Random) -> np.ndarray:
-        """Turned, sheared, scaled and stretched about the middle."""
+        """Rotate, shear, scale and stretch the image about its center."""
         height, width = pixels.shape[:2]
         degrees = self.rotate if self.rotate > 0 else random.randint(-self.max_rotate_angle, self.max_rotate_angle)
         shear = random.uniform(-self.max_shear_ratio, self.max_shear_ratio)
@@ -131,12 +131,12 @@ class Augmentation:
         if self.max_crop_size > 0:
             size = random.randint(self.min_crop_size, self.max_crop_size)
             if min(pixels.shape[:2]) < self.max_crop_size:
-                raise MXNetError(f"max_crop_size={self.max_crop_size} is more than the picture has: {pixels.shape[:2]}")
+                raise MXNetError(f"max_crop_size={self.max_crop_size} exceeds the image size {pixels.shape[:2]}")
             return self._resized(self._cut(pixels, size, size, random), width, height, random)
         return self._cut(self._at_least(pixels, height, width, random), height, width, random)
 
     def _at_least(self, pixels: np.ndarray, height: int, width: int, random: Random) -> np.ndarray:
-        """The picture enlarged where it is too small, by the method for this height and width (float32, as MXNet)."""
+        """Enlarge the image if it is smaller than (height, width). Sizes are computed in float32, as in MXNet."""
         method = chosen_method(self.inter_method, pixels, width, height, random)
         if pixels.shape[0] < height:
             across = int(np.float32(height) / np.float32(pixels.shape[0]) * np.float32(pixels.shape[1]))
@@ -202,7 +202,7 @@ class Augmentation:
 
 
 def chosen_method(method: int, pixels: np.ndarray, width: int, height: int, random: Random) -> int:
-    """The interpolation to resize by: 10 is any, 9 the best for a larger picture, a smaller one, or one of both."""
+    """Return the interpolation method: 10 draws one, 9 selects one by whether the image is enlarged or shrunk."""
     if method == 10:
         return random.randrange(5)
     if method != 9:

@@ -1,4 +1,4 @@
-"""Batches of the rows of CSV files."""
+"""CSVIter: batches of the rows of CSV files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .reader import BatchOrder, MXDataIter
 
 @dataclass
 class CSVArguments:
-    """Where the rows are and what they are."""
+    """The paths of the CSV files, and the shapes and dtype of their rows."""
 
     data_csv: str
     data_shape: Shape
@@ -32,10 +32,11 @@ class CSVArguments:
 
 
 class CSVIter(MXDataIter):
-    """Batches of the rows of a CSV file, of all files of a folder, or of files separated by ';': each row a sample.
+    """Iterate over batches of rows of a CSV file, of all files in a folder, or of several files separated by ';'.
 
-    Without `label_csv` the labels are 0. With `round_batch` the last batch is filled from the beginning and the next
-    epoch goes on from there. `dtype` is float32, int32 or int64. The rows are read into memory.
+    Each row is a sample. Without `label_csv` the labels are 0. With `round_batch` the last batch is filled with samples
+    from the start of the data and the next epoch continues after them. `dtype` is float32, int32 or int64. All rows are
+    read into memory.
     """
 
     takes = (CSVArguments, Names)
@@ -61,7 +62,7 @@ class CSVIter(MXDataIter):
     def _read_labels(self, rows: CSVArguments, dtype: np.dtype) -> np.ndarray:
         shape = () if math.prod(rows.label_shape) == 1 else rows.label_shape
         if rows.label_csv == "NULL":
-            return np.zeros(len(self._data), dtype)  # whatever label_shape is, as in MXNet
+            return np.zeros(len(self._data), dtype)  # label_shape is ignored, as in MXNet
         labels = _table("label", rows.label_csv, shape, dtype)
         check(
             self._who,
@@ -79,7 +80,7 @@ class CSVIter(MXDataIter):
 
 
 def _table(what: str, uri: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """The rows of the files, each in this shape."""
+    """Return the rows of the files, each reshaped to `shape`."""
     tables = [_read_table(path, dtype) for path in files_of(uri) if os.path.getsize(path)]
     for table in tables:
         if table.shape[1] != math.prod(shape):
@@ -92,12 +93,12 @@ def _table(what: str, uri: str, shape: tuple[int, ...], dtype: np.dtype) -> np.n
 def _read_table(path: str, dtype: np.dtype) -> np.ndarray:
     convert = _truncated if dtype.kind == "i" else None
     try:
-        with open(path, encoding="utf-8") as file:  # opened here: by a path, numpy would unpack what is compressed
+        with open(path, encoding="utf-8") as file:  # given a path, numpy would decompress the file
             return np.loadtxt(file, dtype, delimiter=",", ndmin=2, comments=None, converters=convert)
     except (ValueError, OverflowError, OSError) as error:
-        raise MXNetError(f"cannot read {path} as rows of {dtype.name}, equally long: {error}") from error
+        raise MXNetError(f"cannot read {path} as rows of {dtype.name} of equal length: {error}") from error
 
 
 def _truncated(text: str) -> int:
-    """`2.7` is 2, as in MXNet."""
+    """Convert a decimal to an integer by truncation, as MXNet does: `2.7` is 2."""
     return int(text) if text.strip("+- ").isdecimal() else int(float(text))

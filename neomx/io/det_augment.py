@@ -1,4 +1,4 @@
-"""What ImageDetRecordIter does to a picture and the boxes of its objects, by its arguments."""
+"""The augmentation that ImageDetRecordIter applies to an image and the bounding boxes of its objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MODES = ("force", "shrink", "fit")
 
 @dataclass
 class DetAugmentation:
-    """Colours, mirroring, a border, a crop and the size; each only if asked for, in the order of the fields."""
+    """Color changes, mirroring, padding, cropping and resizing, in the order of the fields, each only if requested."""
 
     resize: int = -1
     max_random_hue: int = 0
@@ -53,21 +53,21 @@ class DetAugmentation:
     inter_method: int = 1
 
     def check(self, who: str) -> None:
-        """Refuse what cannot be."""
+        """Raise MXNetError if the arguments are invalid or cannot be combined."""
         if self.resize_mode not in _MODES:
             raise MXNetError(f"{who}: resize_mode must be one of {_MODES}, received {self.resize_mode!r}")
         if self.crop_emit_mode not in ("center", "overlap"):
             raise MXNetError(f"{who}: crop_emit_mode must be 'center' or 'overlap', received {self.crop_emit_mode!r}")
         if self.rand_crop_prob > 0:
             if not self.max_crop_trials:
-                raise MXNetError(f"{who}: expected at least one value of max_crop_trials, received none")
+                raise MXNetError(f"{who}: expected at least one value for max_crop_trials, received none")
             if min(self.min_crop_aspect_ratios, default=1) < 0:
                 raise MXNetError(f"{who}: min_crop_aspect_ratios={self.min_crop_aspect_ratios} must not be negative")
             for name, (low, high) in self._bounds().items():
                 if len(low) != self.num_crop_sampler or len(high) != self.num_crop_sampler:
                     raise MXNetError(f"{who}: expected {self.num_crop_sampler} values of min_ and max_crop_{name}")
                 if any(a > b for a, b in zip(low, high, strict=True)):
-                    raise MXNetError(f"{who}: min_crop_{name}={low} is more than max_crop_{name}={high}")
+                    raise MXNetError(f"{who}: min_crop_{name}={low} exceeds max_crop_{name}={high}")
 
     def _bounds(self) -> dict[str, tuple[Floats, Floats]]:
         names = ("scales", "aspect_ratios", "overlaps", "sample_coverages", "object_coverages")
@@ -76,7 +76,7 @@ class DetAugmentation:
     def apply(
         self, pixels: np.ndarray, objects: np.ndarray, height: int, width: int, random: Random
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The picture, no larger than (height, width), and its objects (class, left, top, right, bottom, ...)."""
+        """Return the image, no larger than (height, width), and its objects (class, left, top, right, bottom, ...)."""
         if self.resize > 0:
             edge = min(pixels.shape[:2])
             pixels = self._resized(
@@ -116,7 +116,7 @@ class DetAugmentation:
         return pixels
 
     def _padded(self, pixels: np.ndarray, objects: np.ndarray, random: Random) -> tuple[np.ndarray, np.ndarray]:
-        """The picture somewhere in a larger one; its borders are whole pixels, its objects' places are not moved so."""
+        """Place the image in a larger one. Borders are rounded to whole pixels, box coordinates not, as in MXNet."""
         height, width = pixels.shape[:2]
         scale = random.uniform(1, max(self.max_pad_scale, 1))
         left, top = random.uniform(0, scale - 1), random.uniform(0, scale - 1)
@@ -126,7 +126,7 @@ class DetAugmentation:
         return larger, _boxes(objects, lambda box: (box + [left, top, left, top]) / scale)
 
     def _cropped(self, pixels: np.ndarray, objects: np.ndarray, random: Random) -> tuple[np.ndarray, np.ndarray]:
-        """A piece for which one of the samplers' conditions hold, or the picture as it is."""
+        """Return a random crop that satisfies one of the samplers, or the unchanged image."""
         samplers = list(range(self.num_crop_sampler))
         random.shuffle(samplers)
         for sampler in samplers:
@@ -139,7 +139,7 @@ class DetAugmentation:
         return pixels, objects
 
     def _draw(self, sampler: int, shape: float, random: Random) -> np.ndarray:
-        """A piece of a picture of this aspect, in parts of it; the piece's own aspect is one of pixels."""
+        """Draw a crop box in relative coordinates of an image with this aspect ratio; the crop's ratio is in pixels."""
         bounds = self._bounds()
         scale = max(random.uniform(*(side[sampler] for side in bounds["scales"])), 1e-3)
         low, high = (side[sampler] / shape for side in bounds["aspect_ratios"])
@@ -149,8 +149,8 @@ class DetAugmentation:
         return np.array([left, top, left + width, top + height])
 
     def _fulfils(self, sampler: int, box: np.ndarray, boxes: np.ndarray) -> bool:
-        """Whether there is an object that the piece shows as much of as is asked."""
-        boxes = boxes.astype(np.float64)  # as the piece, so that an object inside has all of its own area in common
+        """Return whether the crop covers at least one object as far as the sampler requires."""
+        boxes = boxes.astype(np.float64)  # as the crop, so that an object inside it has a coverage of exactly 1
         common, own, area = _common_area(box, boxes), _area(boxes), _area(box[None])[0]
         shares = {
             "overlaps": common / np.maximum(own + area - common, 1e-12),
@@ -164,7 +164,7 @@ class DetAugmentation:
         return bool(good.any())
 
     def _kept(self, box: np.ndarray, objects: np.ndarray) -> np.ndarray:
-        """The objects that are in the piece, as seen from it."""
+        """Return the objects that the crop keeps, in coordinates of the crop."""
         boxes = objects[:, 1:5]
         if self.crop_emit_mode == "center":
             middles = (boxes[:, :2] + boxes[:, 2:]) / 2
@@ -200,7 +200,7 @@ def _common_area(box: np.ndarray, boxes: np.ndarray) -> np.ndarray:
 
 
 def _cut(pixels: np.ndarray, box: np.ndarray) -> np.ndarray:
-    """The pixels of a piece: where it begins and how large it is are cut to whole numbers, as in MXNet."""
+    """Return the pixels of a crop. Its origin and size are truncated to integers, as in MXNet."""
     size = np.array(pixels.shape[1::-1])
     left, top = (box[:2] * size).astype(int)
     width, height = np.maximum(((box[2:] - box[:2]) * size).astype(int), 1)

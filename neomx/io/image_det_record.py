@@ -1,4 +1,4 @@
-"""Batches of pictures with the boxes of the objects in them, from RecordIO files."""
+"""ImageDetRecordIter: batches of images with bounding boxes, from RecordIO files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .lists import read_list
 
 @dataclass
 class DetRecords:
-    """Where the records are, and how they become batches."""
+    """The paths of the record files, and the arguments that control batching."""
 
     data_shape: Shape
     batch_size: int
@@ -44,7 +44,7 @@ class DetRecords:
 
 @dataclass
 class DetMeans(Means):
-    """As Means, where a deviation of 0 means none."""
+    """As Means; a standard deviation of 0 means no division."""
 
     std_r: float = 0.0
     std_g: float = 0.0
@@ -55,13 +55,13 @@ class DetMeans(Means):
 
 
 class ImageDetRecordIter(ImageRecordIter):
-    """Batches of pictures with their objects from a RecordIO file.
+    """Iterate over batches of images with their objects, from a RecordIO file.
 
-    A record's labels are the width of their head (2 or more), the width of an object (5 or more), the rest of the
-    head, and the objects: class, left, top, right, bottom as parts of the picture, and more. A batch's label has, for
-    each picture, its channels, height, width, the number of its labels and these, filled up with `label_pad_value`
-    to the longest of the file or to `label_pad_width`. Pictures and boxes are changed as the arguments of
-    `DetAugmentation` say.
+    The label of a record consists of the width of the header (2 or more), the width of an object (5 or more), the rest
+    of the header, and the objects: class, left, top, right and bottom relative to the image size, then any further
+    values. The label of a batch holds, for each image, its channels, height, width, the number of label values and
+    these values, padded with `label_pad_value` to the longest label of the file or to `label_pad_width`. The arguments
+    of `DetAugmentation` control how images and boxes are augmented.
     """
 
     takes = (DetRecords, DataPart, DetAugmentation, DetMeans, Names)
@@ -72,7 +72,7 @@ class ImageDetRecordIter(ImageRecordIter):
 
 
 class ObjectDecoder(PictureDecoder):
-    """Makes a sample of a record with objects."""
+    """Converts a record with objects to a sample."""
 
     def __init__(self, who: str, records: DetRecords, augmentation: Any, normalization: Any, source: RecordSource):
         lists = (
@@ -82,7 +82,7 @@ class ObjectDecoder(PictureDecoder):
         check(
             who,
             records.label_width in (-1, width),
-            f"label_width={records.label_width} is not that of the records, {width}; -1 takes any",
+            f"label_width={records.label_width} does not match the records, which have {width}; -1 accepts any width",
         )
         check(
             who,
@@ -101,29 +101,29 @@ class ObjectDecoder(PictureDecoder):
         height, width = pixels.shape[:2]
         label[0] = self._pad_value
         label[0, : 4 + len(labels)] = [self.shape[0], height, width, len(labels), *labels]
-        whole = np.zeros((*self.shape[1:], pixels.shape[2]), np.uint8)  # what is beside the picture is black
+        whole = np.zeros((*self.shape[1:], pixels.shape[2]), np.uint8)  # the area around the image is black
         whole[:height, :width] = pixels
         self._normalize(whole, False, data, random)
 
 
 def _objects(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The head of a record's labels, and its objects, one in each row."""
+    """Return the header of a record's label, and its objects, one per row."""
     head, width = (int(v) for v in labels[:2]) if len(labels) > 1 and np.isfinite(labels[:2]).all() else (0, 0)
     if head < 2 or width < 5 or len(labels) < head or (len(labels) - head) % width:
         raise MXNetError(
-            "expected labels of a head (its width, an object's width, ...) and objects of at least 5 numbers, "
+            "expected a label of a header (header width, object width, ...) and objects of at least 5 values, "
             f"received {labels.tolist()}"
         )
     return labels[:head], labels[head:].reshape(-1, width)
 
 
 def _longest(source: RecordSource) -> int:
-    """The most labels that a record has."""
+    """Return the largest number of label values of any record."""
     return max(map(_number_of_labels, source.one_pass(0)), default=0)
 
 
 def _number_of_labels(place: RecordPosition) -> int:
-    """What the head of a record says; 0 if it has not so many, which is for whoever reads it to complain about."""
+    """Return the number of labels in a record's header, or 0 if the record is shorter; reading it raises the error."""
     head = place.file.begin(place.position, 4)
     number = max(struct.unpack("<I", head)[0], 1) if len(head) == 4 else 0
     return number if 4 * number <= place.file.length(place.position) else 0

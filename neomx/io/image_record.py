@@ -1,4 +1,4 @@
-"""Batches of pictures from RecordIO files, decoded by threads ahead of the program."""
+"""ImageRecordIter: batches of images from RecordIO files, decoded ahead of time by threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .reader import MXDataIter
 
 @dataclass
 class Records:
-    """Where the records are, and how they become batches."""
+    """The paths of the record files, and the arguments that control batching."""
 
     path_imgrec: str
     data_shape: Shape
@@ -48,7 +48,7 @@ class Records:
 
 @dataclass
 class Means:
-    """What is taken from the pixels, and what they are divided by and multiplied with then."""
+    """The mean to subtract from the pixels, the standard deviation to divide by, and the scale to multiply with."""
 
     mean_img: str = ""
     mean_r: float = 0.0
@@ -62,11 +62,11 @@ class Means:
     std_a: float = 1.0
 
     def mean(self, channels: int) -> np.ndarray:
-        """The mean of each channel, to go with (channels, height, width)."""
+        """Return the mean of each channel, of a shape that broadcasts to (channels, height, width)."""
         return self._of_channels("mean", channels)
 
     def factor(self, channels: int) -> np.ndarray:
-        """What to multiply each channel with."""
+        """Return the factor of each channel."""
         std = self._of_channels("std", channels)
         return self.scale / np.where(std > 0, std, 1)
 
@@ -77,7 +77,7 @@ class Means:
 
 @dataclass
 class Normalization(Means):
-    """Mirrored, less the mean, in another contrast and light, scaled: in this order."""
+    """Mirroring, mean subtraction, contrast, illumination and scaling, in this order."""
 
     mirror: bool = False
     rand_mirror: bool = False
@@ -86,22 +86,23 @@ class Normalization(Means):
 
 
 class ImageRecordIter(MXDataIter):
-    """Batches (batch_size, channels, height, width), RGB, of the pictures in a RecordIO file `path_imgrec`.
+    """Iterate over batches (batch_size, channels, height, width) of RGB images from the RecordIO file `path_imgrec`.
 
-    That may be a folder, or several files separated by ';'. `preprocess_threads` decode `prefetch_buffer` batches
-    ahead. A picture is resized so that its shorter edge has `resize` pixels, changed as the arguments of
-    `Augmentation` say, cut to `data_shape` (channels, height, width) from its middle (anywhere with `rand_crop`) and
-    normalized as those of `Normalization` say. Labels are those of the records, or of the list `path_imglist`.
+    `path_imgrec` may also be a folder, or several files separated by ';'. `preprocess_threads` threads decode up to
+    `prefetch_buffer` batches ahead. Each image is resized so that its shorter edge has `resize` pixels, augmented by
+    the arguments of `Augmentation`, cropped to `data_shape` (channels, height, width) at the center (anywhere with
+    `rand_crop`) and normalized by the arguments of `Normalization`. Labels come from the records, or from the list file
+    `path_imglist`.
 
-    With `num_parts` it reads the part `part_index` alone; over all parts, each record comes once. `shuffle` gives
-    another order every epoch: of the whole part with an index, `path_imgidx`, else of chunks of `shuffle_chunk_size`
-    megabytes. With `round_batch` the last batch is filled from the next pass, and the next epoch goes on from there;
-    without, it is filled with zeros.
+    With `num_parts` only the part `part_index` is read; each record belongs to exactly one part. With `shuffle` the
+    order changes every epoch: the order of the whole part if there is an index, `path_imgidx`, else of chunks of
+    `shuffle_chunk_size` megabytes. With `round_batch` the last batch is filled with records of the next pass and the
+    next epoch continues after them; without it, the last batch is filled with zeros.
     """
 
     takes: tuple[type, ...] = (Records, DataPart, Augmentation, Normalization, Names)
     dtype: str | None = None
-    gives_ids = False  # as the index of batches
+    gives_ids = False  # whether `DataBatch.index` holds the ids of the records
 
     def __init__(self, **given: Any) -> None:
         records, part, augmentation, normalization, names = read(self._who, given, *self.takes)
@@ -140,7 +141,7 @@ class ImageRecordIter(MXDataIter):
             records.label_width >= min(lowest, 1),
             f"label_width must be at least {lowest}, received {records.label_width}",
         )
-        check(self._who, records.aug_seq == type(records).aug_seq, f"there is no augmenter {records.aug_seq!r}")
+        check(self._who, records.aug_seq == type(records).aug_seq, f"unknown augmenter aug_seq={records.aug_seq!r}")
         check(self._who, records.path_imgrec != "", "path_imgrec must name a record file, received ''")
         check_part(self._who, part)
 
@@ -149,31 +150,31 @@ class ImageRecordIter(MXDataIter):
 
 
 class ImageRecordUInt8Iter(ImageRecordIter):
-    """ImageRecordIter with dtype='uint8': the pixels as they are, not normalized."""
+    """ImageRecordIter with dtype='uint8': the pixels are not normalized."""
 
     dtype = "uint8"
 
 
 class ImageRecordInt8Iter(ImageRecordIter):
-    """ImageRecordIter with dtype='int8': the pixels less the mean, cut to [-128, 127]."""
+    """ImageRecordIter with dtype='int8': the mean is subtracted and the result clipped to [-128, 127]."""
 
     dtype = "int8"
 
 
 class ImageRecordIter_v1(ImageRecordIter):
-    """ImageRecordIter whose batches carry the records' numbers as their index."""
+    """ImageRecordIter whose batches carry the ids of the records as their index."""
 
     gives_ids = True
 
 
 class ImageRecordUInt8Iter_v1(ImageRecordIter_v1):
-    """ImageRecordUInt8Iter whose batches carry the records' numbers as their index."""
+    """ImageRecordUInt8Iter whose batches carry the ids of the records as their index."""
 
     dtype = "uint8"
 
 
 class PictureDecoder:
-    """Makes a sample of a record: pixels into one row of an array, labels into one of another. For any thread."""
+    """Converts a record to a sample: writes pixels and labels into rows of two arrays. Safe to use from any thread."""
 
     def __init__(self, records: Any, augmentation: Any, normalization: Any):
         self.shape, self.dtype = records.data_shape, np.dtype(records.dtype)
@@ -187,11 +188,11 @@ class PictureDecoder:
         self.mean, self.factor = normalization.mean(channels), normalization.factor(channels)
 
     def fill(self, place: RecordPosition, epoch: int, data: np.ndarray, label: np.ndarray, i: int) -> int:
-        """Put the sample of a record into row `i`; returns the record's number."""
+        """Write the sample of a record to row `i` and return the record's id."""
         header = None
         try:
             header, encoded = unpack(place.read())
-            # A record's random numbers are its own, so that they are the same with any threads and parts.
+            # Each record seeds its own random numbers, so that results do not depend on threads or parts.
             random = Random(hash((self._seed, epoch, place.position)))
             self._put(header, encoded, data[i], label[i : i + 1], random)
         except (MXNetError, OSError) as error:
@@ -202,7 +203,7 @@ class PictureDecoder:
     def _put(self, header: IRHeader, encoded: bytes, data: np.ndarray, label: np.ndarray, random: Random) -> None:
         found = self._labels_of(header)
         if len(found) != self._width:
-            raise MXNetError(f"expected label_width={self._width} labels, the record has {len(found)}")
+            raise MXNetError(f"expected label_width={self._width} labels, but the record has {len(found)}")
         label[0] = found if self.label_shape else found[0]
         pixels = self._augmentation.apply(self._decode(encoded), self.shape[1], self.shape[2], random)
         normal = self._normalization
@@ -219,7 +220,7 @@ class PictureDecoder:
         pixels = picture.decode(encoded, self._flag)
         if pixels.shape[2] != self.shape[0]:
             raise MXNetError(
-                f"data_shape={self.shape} needs {self.shape[0]} channels, the picture has {pixels.shape[2]}"
+                f"data_shape={self.shape} needs {self.shape[0]} channels, but the image has {pixels.shape[2]}"
             )
         return pixels
 
@@ -248,16 +249,16 @@ class PictureDecoder:
 
 
 def _labels_by_number(path: str, width: int) -> dict[int, tuple[float, ...]]:
-    """The labels of a list, by the records' numbers."""
+    """Return the labels of a list file by record id."""
     entries = read_list(path)
     for entry in entries:
         if len(entry.labels) < width:
-            raise MXNetError(f"{path}: expected label_width={width} labels in each line, found {entry.labels}")
+            raise MXNetError(f"{path}: expected label_width={width} labels in each line, received {entry.labels}")
     return {entry.number: entry.labels[:width] for entry in entries}
 
 
 def _mean_image(path: str, decoder: PictureDecoder, work: RecordPipeline) -> np.ndarray:
-    """The mean picture in a file, which is made first if there is none."""
+    """Return the mean image stored in a file, after computing and writing it if the file does not exist."""
     if not os.path.exists(path):
         decoder.mean, factor = np.zeros((1, 1, 1), np.float32), decoder.factor
         decoder.factor, total, count = np.ones_like(factor), np.zeros(decoder.shape), 0
@@ -271,5 +272,5 @@ def _mean_image(path: str, decoder: PictureDecoder, work: RecordPipeline) -> np.
     loaded: Any = load(path)
     mean = (loaded["mean_img"] if isinstance(loaded, dict) else loaded[0]).asnumpy()
     if mean.shape != decoder.shape:
-        raise MXNetError(f"the mean image {path} has shape {mean.shape}, data_shape is {decoder.shape}")
+        raise MXNetError(f"the mean image {path} has shape {mean.shape}, expected data_shape={decoder.shape}")
     return mean

@@ -1,4 +1,4 @@
-"""Batches, what describes them, the iterators over arrays, and those over other iterators."""
+"""DataBatch and DataDesc, iterators over arrays, and iterators that wrap other iterators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .threads import Threads
 
 
 class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
-    """Name and shape of one input, with its dtype and the meaning of its axes. It compares as (name, shape)."""
+    """Name, shape, dtype and layout of one input. Compares as (name, shape)."""
 
     dtype: Any
     layout: str | None
@@ -31,12 +31,12 @@ class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
 
     @staticmethod
     def get_batch_axis(layout: str | None) -> int:
-        """Where N is in the layout: 0 when there is no layout, -1 when there is no N."""
+        """Return the position of N in the layout: 0 if there is no layout, -1 if the layout has no N."""
         return 0 if layout is None else layout.find("N")
 
     @staticmethod
     def get_list(shapes: Iterable[tuple[str, Any]], types: Iterable[tuple[str, Any]] | None = None) -> list[DataDesc]:
-        """Descriptions from (name, shape) pairs and, when given, (name, dtype) pairs for the same names."""
+        """Return descriptions for (name, shape) pairs; `types` may give (name, dtype) pairs for the same names."""
         if types is None:
             return [DataDesc(name, shape) for name, shape in shapes]
         dtypes = dict(types)
@@ -44,7 +44,7 @@ class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
 
 
 class DataBatch:
-    """One batch: lists of arrays, and how many samples at its end (`pad`) only fill it up."""
+    """One batch: lists of arrays, and `pad`, the number of samples at its end that are only padding."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class DataBatch:
 
 
 class DataIter:
-    """The base of iterators: a subclass gives `provide_data` and `provide_label`, and either `next` or its parts."""
+    """Base class of iterators. Subclasses define `provide_data`, `provide_label`, and `next` or the methods it uses."""
 
     provide_data: Any
     provide_label: Any
@@ -84,32 +84,32 @@ class DataIter:
         return self.next()
 
     def reset(self) -> None:
-        """Begin again."""
+        """Restart from the first batch."""
 
     def next(self) -> DataBatch:
-        """The next batch; StopIteration at the end."""
+        """Return the next batch, or raise StopIteration at the end."""
         if not self.iter_next():
             raise StopIteration
         return DataBatch(data=self.getdata(), label=self.getlabel(), pad=self.getpad(), index=self.getindex())
 
     def iter_next(self) -> Any:
-        """Go to the next batch; whether there is one."""
+        """Advance to the next batch and return whether there is one."""
 
     def getdata(self) -> Any:
-        """The data of this batch."""
+        """Return the data of the current batch."""
 
     def getlabel(self) -> Any:
-        """The labels of this batch."""
+        """Return the labels of the current batch."""
 
     def getindex(self) -> Any:
-        """The numbers of this batch's samples, if the iterator knows them."""
+        """Return the indices of the samples in the current batch, if the iterator tracks them."""
 
     def getpad(self) -> Any:
-        """How many samples of this batch only fill it up."""
+        """Return the number of padding samples in the current batch."""
 
 
 class _CurrentBatch(DataIter):
-    """An iterator whose `iter_next` fetches a batch from elsewhere."""
+    """An iterator whose `iter_next` fetches the batch from another object."""
 
     current_batch: Any = None
 
@@ -132,9 +132,9 @@ class _CurrentBatch(DataIter):
 
 
 class ResizeIter(_CurrentBatch):
-    """Exactly `size` batches an epoch from another iterator, which begins again where it ends.
+    """Return exactly `size` batches per epoch from another iterator, restarting that iterator when it ends.
 
-    Without `reset_internal` an epoch goes on where the last one stopped.
+    With `reset_internal=False` an epoch continues where the last one stopped.
     """
 
     def __init__(self, data_iter: DataIter, size: int, reset_internal: bool = True) -> None:
@@ -162,9 +162,9 @@ class ResizeIter(_CurrentBatch):
 
 
 class PrefetchingIter(_CurrentBatch):
-    """The batches of one or several iterators side by side, each made in a thread while the one before is used.
+    """Fetch batches of one or several iterators in threads while the previous batch is in use.
 
-    `rename_data` and `rename_label` hold, for each iterator, a dictionary from its names to those to give.
+    `rename_data` and `rename_label` hold, for each iterator, a dictionary from its array names to the new names.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class PrefetchingIter(_CurrentBatch):
     def reset(self) -> None:
         self._threads.check_process()
         for batch in self._coming:
-            batch.exception()  # an iterator is not reset while it is read; what it raised does not matter any more
+            batch.exception()  # wait: an iterator must not be reset while it is read; its exception is obsolete
         for source in self.iters:
             source.reset()
         self._coming = self._fetch()
@@ -231,7 +231,7 @@ class PrefetchingIter(_CurrentBatch):
 def _next_or_none(source: DataIter) -> DataBatch | None:
     try:
         return source.next()
-    except StopIteration:  # no future can hold one
+    except StopIteration:  # a future cannot hold a StopIteration
         return None
 
 
@@ -245,13 +245,13 @@ def _renamed(provided: list[list[DataDesc]], names: list[dict[str, str]] | None)
 
 
 class NDArrayIter(DataIter):
-    """Batches of arrays that are in memory: one array, a list, or a dictionary by name, for data and for labels.
+    """Iterate over batches of arrays in memory: one array, a list, or a dictionary by name, for data and for labels.
 
-    What only looks like an array, a dataset of h5py for one, stays where it is: each batch reads its rows.
+    Array-like objects, for example h5py datasets, are not loaded: each batch reads its rows.
 
-    When the samples do not divide by `batch_size`, the last batch is filled from the beginning ('pad'), left out
-    ('discard'), or kept to begin the next epoch ('roll_over'). `shuffle` draws another order, from numpy's random
-    numbers, at every `reset`, and makes NDArrays of other dtypes float32. Samples are along the N of `layout`.
+    If the number of samples is not a multiple of `batch_size`, the last batch is padded from the beginning ('pad'),
+    dropped ('discard'), or kept for the start of the next epoch ('roll_over'). `shuffle` draws a new order from numpy's
+    random numbers at every `reset`, and converts NDArrays to float32. Samples are along the axis N of `layout`.
     """
 
     def __init__(
@@ -305,11 +305,11 @@ class NDArrayIter(DataIter):
         ]
 
     def hard_reset(self) -> None:
-        """Begin again, with nothing kept from the last epoch."""
+        """Restart, and drop samples kept from the last epoch."""
         self._begin(self._order[:0])
 
     def reset(self) -> None:
-        """Begin again; 'roll_over' keeps the samples that did not fill the batch at which the epoch ended."""
+        """Restart. 'roll_over' keeps the samples that did not fill the last batch of the epoch."""
         unfilled = self.last_batch_handle == "roll_over" and self._is_short()
         self._begin(self._rows() if unfilled else self._order[:0])
 
@@ -317,14 +317,14 @@ class NDArrayIter(DataIter):
         if self.shuffle:
             np.random.shuffle(self.idx)
             self._order = self._order[self.idx]
-        # Positions count from 0 in the new order; the samples kept from the last epoch are at those below 0.
+        # Positions count from 0 in the new order; samples kept from the last epoch have negative positions.
         self._kept, self.cursor = kept, -self.batch_size - len(kept)
 
     def _is_short(self) -> bool:
         return self.num_data - self.batch_size < self.cursor < self.num_data
 
     def _rows(self) -> np.ndarray:
-        """Which samples are in this batch."""
+        """Return the indices of the samples in this batch."""
         end, kept = self.cursor + self.batch_size, len(self._kept)
         if self.cursor >= 0:
             return self._order[self.cursor : end]
@@ -348,14 +348,14 @@ class NDArrayIter(DataIter):
     def _batch(self, sources: list[tuple[str, Any]]) -> list[NDArray]:
         assert self.cursor < self.num_data, "DataIter needs reset."
         if self.cursor < -len(self._kept):
-            raise MXNetError("no batch was asked for yet: call next() or iter_next() first")
+            raise MXNetError("there is no current batch: call next() or iter_next() first")
         rows = self._rows()
         if self.last_batch_handle == "pad" and len(rows) < self.batch_size:
             rows = np.concatenate([rows, np.resize(self._order, self.batch_size - len(rows))])
         return [_take_rows(source, rows, self._axis) for _, source in sources]
 
     def getpad(self) -> int:
-        """How many samples fill up a last batch; with 'roll_over', how many in this batch are of the last epoch."""
+        """Return how many samples pad the last batch; for 'roll_over', how many in this batch are of the last epoch."""
         if self.last_batch_handle == "pad":
             return max(0, self.cursor + self.batch_size - self.num_data)
         if self.last_batch_handle == "roll_over" and -self.batch_size < self.cursor < 0:
@@ -364,7 +364,7 @@ class NDArrayIter(DataIter):
 
 
 def _named(data: Any, default: str, shuffle: bool) -> list[tuple[str, Any]]:
-    """(name, array) pairs of what NDArrayIter takes: those of a dictionary by name, those of a list numbered."""
+    """Return (name, array) pairs for the data of NDArrayIter; names of list items are numbered."""
     if data is None:
         return []
     if isinstance(data, (np.ndarray, NDArray)) or _is_like_an_array(data):
@@ -384,7 +384,7 @@ def _is_like_an_array(value: Any) -> bool:
 
 def _as_array(name: str, value: Any, shuffle: bool) -> Any:
     if isinstance(value, NDArray):
-        # MXNet's shuffled copies are float32, and networks of float32 are fed with them.
+        # MXNet converts shuffled arrays to float32, and float32 networks rely on it.
         return value.astype("float32", copy=False) if shuffle and value.stype != "csr" else value
     if _is_like_an_array(value) and not isinstance(value, np.ndarray):
         return value
@@ -399,7 +399,7 @@ def _common_length(sources: list[tuple[str, Any]], axis: int) -> int:
     if not shapes:
         raise ValueError("NDArrayIter needs data, received an empty list or dictionary")
     if any(len(shape) <= axis for shape in shapes.values()):
-        raise ValueError(f"the layout has samples along axis {axis}, which every array must have, received {shapes}")
+        raise ValueError(f"the layout has samples along axis {axis}, so every array needs it, received shapes {shapes}")
     lengths = {name: shape[axis] for name, shape in shapes.items()}
     if len(set(lengths.values())) > 1 or 0 in lengths.values():
         raise ValueError(f"data and labels must have the same number of samples and at least one, received {lengths}")
@@ -407,9 +407,9 @@ def _common_length(sources: list[tuple[str, Any]], axis: int) -> int:
 
 
 def _take_rows(source: Any, rows: np.ndarray, axis: int) -> NDArray:
-    """These samples, always dense, as in MXNet."""
+    """Return these samples as a dense array, as MXNet does."""
     if not isinstance(source, NDArray):
-        wanted, places = np.unique(rows, return_inverse=True)  # h5py takes each row once, in their order
+        wanted, places = np.unique(rows, return_inverse=True)  # h5py requires unique indices in ascending order
         index = (*[slice(None)] * axis, wanted)
         read = np.asarray(source[index] if axis else source[wanted])
         return array(np.take(read, places, axis))

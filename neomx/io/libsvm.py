@@ -1,4 +1,4 @@
-"""Batches of sparse rows from files in LibSVM's format."""
+"""LibSVMIter: batches of sparse rows from files in LibSVM format."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .arguments import DataPart, Names, Shape, check, check_part, part_of, read
 from .io import DataBatch
 from .reader import BatchOrder, MXDataIter
 
-_BLOCK = 10_000  # lines to turn into numbers at once
+_BLOCK = 10_000  # number of lines to parse at a time
 
 
 @dataclass
 class LibSVMArguments:
-    """Where the rows are and how wide."""
+    """The paths of the files, and the width of their rows."""
 
     data_libsvm: str
     data_shape: Shape
@@ -36,11 +36,11 @@ class LibSVMArguments:
 
 
 class LibSVMIter(MXDataIter):
-    """Batches of csr arrays from lines `label column:value column:value ...`, whose columns count from 0.
+    """Iterate over batches of csr arrays from lines `label column:value column:value ...`; columns count from 0.
 
-    The labels are the first numbers of the lines, or the sparse rows of a file of their own, `label_libsvm`, of width
-    `label_shape`. The last batch is filled from the beginning and the next epoch goes on from there. With `num_parts`
-    it reads the part `part_index` of the lines alone. The rows are read into memory.
+    The label is the first value of a line, or a sparse row of width `label_shape` from the separate file
+    `label_libsvm`. The last batch is filled with samples from the start of the data and the next epoch continues after
+    them. With `num_parts` only the part `part_index` of the lines is read. All rows are read into memory.
     """
 
     takes = (LibSVMArguments, DataPart, Names)
@@ -78,7 +78,7 @@ class LibSVMIter(MXDataIter):
             f"{rows.label_shape}",
         )
         check(self._who, rows.dtype in (None, "float32"), f"dtype must be 'float32', received {rows.dtype!r}")
-        check(self._who, rows.round_batch, "round_batch=False is not possible with sparse rows")
+        check(self._who, rows.round_batch, "round_batch=False is not supported for sparse rows")
         check_part(self._who, part)
 
     def _epoch(self) -> Iterator[DataBatch]:
@@ -88,7 +88,7 @@ class LibSVMIter(MXDataIter):
 
 
 class _Matrix:
-    """The sparse rows of a part of the files' lines, with their first numbers."""
+    """The sparse rows and the leading values of one part of the lines."""
 
     def __init__(self, uri: str, width: int, part: DataPart):
         chosen = _lines(uri)
@@ -106,7 +106,7 @@ class _Matrix:
         return len(self.first)
 
     def take(self, rows: np.ndarray) -> Any:
-        """These rows, as a csr array."""
+        """Return these rows as a csr array."""
         starts, counts = self._starts[rows], self._starts[rows + 1] - self._starts[rows]
         ends = np.cumsum(counts)
         positions = np.arange(ends[-1]) + np.repeat(starts - (ends - counts), counts)
@@ -136,7 +136,7 @@ def _lines(uri: str) -> Iterator[_Line]:
 
 
 class _Block(NamedTuple):
-    """The numbers of some lines: their first ones, how many cells each has, and the cells."""
+    """The parsed values of some lines: the leading values, the number of cells per line, and the cells."""
 
     first: np.ndarray
     counts: np.ndarray
@@ -145,10 +145,10 @@ class _Block(NamedTuple):
 
 
 def _numbers(lines: list[_Line], width: int) -> _Block:
-    """All at once if the lines are plain and ordered, which is many times as fast; else one by one."""
+    """Parse all lines in one call if they are plain and sorted, which is many times faster; else line by line."""
     counts = np.array([line.text.count(":") for line in lines])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what is no number
+        warnings.simplefilter("ignore")  # warnings about values that are not numbers
         try:
             numbers = np.fromstring(" ".join(line.text for line in lines).replace(":", " "), sep=" ")
         except ValueError:
@@ -168,17 +168,17 @@ def _numbers(lines: list[_Line], width: int) -> _Block:
 
 
 def _parse(line: _Line, width: int) -> tuple[float, list[tuple[int, float]]]:
-    """The label and the row of a line, ordered by columns."""
+    """Return the label and the row of a line, sorted by column."""
     try:
         label, *pairs = line.text.split()
         cells = [pair.partition(":") for pair in pairs if not pair.startswith("qid:")]
         row = sorted((int(column), float(value) if colon else 1.0) for column, colon, value in cells)
         first = float(label.partition(":")[0])
     except ValueError as error:
-        raise MXNetError(f"{line.path}, line {line.number}: expected 'label column:value ...', {error}") from None
+        raise MXNetError(f"{line.path}, line {line.number}: expected 'label column:value ...': {error}") from None
     if row and not 0 <= row[0][0] <= row[-1][0] < width:
         raise MXNetError(
-            f"{line.path}, line {line.number}: columns must be in [0, {width}), found {row[0][0]} to {row[-1][0]}; "
-            "they count from 0"
+            f"{line.path}, line {line.number}: columns must be in [0, {width}), received {row[0][0]} to {row[-1][0]}; "
+            "columns count from 0"
         )
     return first, row

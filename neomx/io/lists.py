@@ -1,4 +1,4 @@
-"""Lists of pictures, .lst files: lines of a number, one or more labels and a path, separated by tabs."""
+"""Image list files (.lst): each line has an index, one or more labels and a path, separated by tabs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..formats.text import numbered_lines
 
 @dataclass(frozen=True)
 class ListedImage:
-    """A picture in a list."""
+    """An entry of an image list."""
 
     number: int
     labels: tuple[float, ...]
@@ -22,7 +22,7 @@ class ListedImage:
 
 
 def read_list(path: str) -> list[ListedImage]:
-    """The pictures of a list."""
+    """Return the entries of a list file."""
     return [_entry(path, number, line) for number, line in numbered_lines(path)]
 
 
@@ -34,13 +34,13 @@ def _entry(path: str, number: int, line: str) -> ListedImage:
     except (ValueError, OverflowError):
         pass
     raise MXNetError(
-        f"{path}, line {number}: expected a number, one or more labels and a path, separated by tabs, found "
+        f"{path}, line {number}: expected an index, one or more labels and a path, separated by tabs, received "
         f"{line!r:.200}"
     )
 
 
 def write_list(path: str, entries: Sequence[ListedImage]) -> None:
-    """Write a list."""
+    """Write entries to a list file."""
     with replacing(path) as file:
         for entry in entries:
             labels = "\t".join(f"{label:f}" for label in entry.labels)
@@ -48,12 +48,12 @@ def write_list(path: str, entries: Sequence[ListedImage]) -> None:
 
 
 def entries_of_folder(root: str, endings: Sequence[str], recursive: bool) -> tuple[list[ListedImage], dict[str, int]]:
-    """The pictures in a folder, and the label of each folder that has some.
+    """Return the images in a folder, and the label of each folder that contains images.
 
-    With `recursive` those of all folders below too, each folder a label; else all have the label 0.
+    With `recursive` subfolders are included and each folder gets its own label; otherwise all labels are 0.
     """
     if not os.path.isdir(root):
-        raise MXNetError(f"{root} is no folder")
+        raise MXNetError(f"{root} is not a folder")
     paths, labels = [], dict[str, int]()
     for folder, below, names in os.walk(root, followlinks=True):
         below.sort()
@@ -70,7 +70,7 @@ def entries_of_folder(root: str, endings: Sequence[str], recursive: bool) -> tup
 def split(
     entries: Sequence[ListedImage], chunks: int, train: float, test: float, shuffle: bool, seed: int
 ) -> dict[str, list[ListedImage]]:
-    """The entries as lists, by what comes after the prefix in their names: '', '_train', '_0_val', ..."""
+    """Split the entries into lists, by the suffix of the list's name: '', '_train', '_0_val', ..."""
     entries = list(entries)
     if shuffle:
         random.Random(seed).shuffle(entries)

@@ -1,4 +1,4 @@
-"""Batches of digits from MNIST's own files."""
+"""MNISTIter: batches of images and labels from files in MNIST's format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass
 class Digits:
-    """Where the files are and how they are read."""
+    """The paths of the files, and the arguments that control reading."""
 
     image: str = "./train-images-idx3-ubyte"
     label: str = "./train-labels-idx1-ubyte"
@@ -34,11 +34,11 @@ class Digits:
 
 
 class MNISTIter(MXDataIter):
-    """Batches of the images and labels in two IDX files, gzipped or not: float32, the pixels divided by 256.
+    """Iterate over batches of the images and labels in two IDX files, gzipped or not: float32, pixels divided by 256.
 
-    With `num_parts` it reads the part `part_index` of the samples alone: the parts are disjoint stretches of the files
-    which differ in length by one at most. `shuffle` orders the part's samples once, by `seed`. Samples that do not
-    fill a last batch are left out. Images are (1, height, width), or vectors when `flat`.
+    With `num_parts` only the part `part_index` is read. The parts are disjoint, contiguous, and their sizes differ by
+    at most one. `shuffle` permutes the samples of the part once, by `seed`. Samples that do not fill the last batch are
+    dropped. Images have shape (1, height, width), or are vectors if `flat` is set.
     """
 
     takes = (Digits, DataPart, Names)
@@ -71,18 +71,18 @@ class MNISTIter(MXDataIter):
         check(
             self._who,
             images.ndim == 3,
-            f"{digits.image} must hold images in three dimensions, its shape is {images.shape}",
+            f"{digits.image} must contain a 3-dimensional array of images, received shape {images.shape}",
         )
         check(
             self._who,
             labels.shape == images.shape[:1],
-            f"{digits.label} must hold one label for each of the {len(images)} images, its shape is {labels.shape}",
+            f"{digits.label} must contain a label for each of the {len(images)} images, received shape {labels.shape}",
         )
         return images, labels
 
     def _epoch(self) -> Iterator[DataBatch]:
         size = self.batch_size
-        unnumbered = np.zeros(size, np.uint64)  # as in MXNet, this iterator does not number its samples
+        unnumbered = np.zeros(size, np.uint64)  # as in MXNet, this iterator does not track sample indices
         for start in range(0, len(self._rows) - size + 1, size):
             rows = self._rows[start : start + size]
             data = self._images[rows].reshape(size, *self._shape).astype(np.float32) / 256

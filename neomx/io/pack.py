@@ -1,4 +1,4 @@
-"""`neomx pack`: a folder of pictures, or lists of them, into RecordIO files, as MXNet's im2rec does."""
+"""`neomx pack`: pack a folder of images, or image lists, into RecordIO files, as MXNet's im2rec does."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 EPILOG = """examples:
-  neomx pack data/cats photos --recursive              photos/*/*.jpg, a label for each folder: data/cats.rec
-  neomx pack data/cats photos --recursive --list --train-ratio 0.9     the lists data/cats_train.lst and _val.lst only
-  neomx pack data/cats_train.lst photos --resize 256 --num-thread 4    what the list says, the shorter edge 256 pixels
-  neomx pack data/cats photos --pass-through           the files as they are
+  neomx pack data/cats photos --recursive              pack photos/*/*.jpg into data/cats.rec, a label per folder
+  neomx pack data/cats photos --recursive --list --train-ratio 0.9     only write data/cats_train.lst and _val.lst
+  neomx pack data/cats_train.lst photos --resize 256 --num-thread 4    pack a list, with the shorter edge 256 pixels
+  neomx pack data/cats photos --pass-through           store the files unchanged
 
-Without lists data/cats*.lst they are made first, from the folder. Beside a .rec file there is its index, .idx.
-Pictures that cannot be read are named and left out; the exit code is then 1.
+If there are no lists data/cats*.lst, they are created from the folder first. Each .rec file gets an index, .idx.
+Images that cannot be read are reported and skipped; the exit code is then 1.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Add the options of the command to the parser."""
     add = parser.add_argument
-    add("prefix", help="what the names of lists and record files begin with, or one list (.lst)")
-    add("root", help="the folder with the pictures")
+    add("prefix", help="prefix of the names of list and record files, or the path of one list (.lst)")
+    add("root", help="the folder with the images")
     lists = parser.add_argument_group("lists").add_argument
-    lists("--list", action="store_true", help="make lists of the folder's pictures and stop")
-    lists("--recursive", action="store_true", help="look into folders below, each a label")
-    lists("--exts", nargs="+", default=[".jpeg", ".jpg", ".png"], metavar="EXT", help="endings of pictures' names")
-    lists("--chunks", type=int, default=1, metavar="N", help="cut the list in N")
-    lists("--train-ratio", type=float, default=1.0, metavar="R", help="share of pictures to train with")
-    lists("--test-ratio", type=float, default=0.0, metavar="R", help="share of pictures to test with")
-    lists("--no-shuffle", dest="shuffle", action="store_false", help="keep the order of the folder")
-    lists("--seed", type=int, default=100, help="of the shuffled order (default %(default)s)")
+    lists("--list", action="store_true", help="only create lists of the images in the folder")
+    lists("--recursive", action="store_true", help="include subfolders; each folder gets a label")
+    lists("--exts", nargs="+", default=[".jpeg", ".jpg", ".png"], metavar="EXT", help="file name extensions of images")
+    lists("--chunks", type=int, default=1, metavar="N", help="split the list into N parts")
+    lists("--train-ratio", type=float, default=1.0, metavar="R", help="fraction of images for training")
+    lists("--test-ratio", type=float, default=0.0, metavar="R", help="fraction of images for testing")
+    lists("--no-shuffle", dest="shuffle", action="store_false", help="keep the order of the files in the folder")
+    lists("--seed", type=int, default=100, help="seed for shuffling (default %(default)s)")
     records = parser.add_argument_group("records").add_argument
-    records("--pass-through", action="store_true", help="take the files as they are")
-    records("--resize", type=int, default=0, metavar="PIXELS", help="size of the shorter edge")
-    records("--center-crop", action="store_true", help="cut to a square")
-    records("--quality", type=int, help="of JPEG, 1 to 100 (default 95), or compression of PNG, 0 to 9 (default 3)")
-    records("--encoding", choices=(".jpg", ".png"), default=".jpg", help="the kind of pictures in the records")
-    records("--color", type=int, choices=(-1, 0, 1), default=1, help="1 in colour, 0 in grey, -1 as they are")
-    records("--pack-label", action="store_true", help="all labels of the list, not only the first")
-    records("--num-thread", type=int, default=1, metavar="N", help="threads that read and encode")
+    records("--pass-through", action="store_true", help="store the files unchanged")
+    records("--resize", type=int, default=0, metavar="PIXELS", help="resize the shorter edge to this size")
+    records("--center-crop", action="store_true", help="crop the center to a square")
+    records("--quality", type=int, help="JPEG quality, 1 to 100 (default 95), or PNG compression, 0 to 9 (default 3)")
+    records("--encoding", choices=(".jpg", ".png"), default=".jpg", help="image format of the records")
+    records("--color", type=int, choices=(-1, 0, 1), default=1, help="1: color, 0: gray, -1: as in the file")
+    records("--pack-label", action="store_true", help="store all labels of the list, not only the first")
+    records("--num-thread", type=int, default=1, metavar="N", help="number of threads that read and encode")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Make lists, record files or both."""
+    """Run `neomx pack`: create lists, record files or both."""
     _check(options)
     lists = _lists_of(options.prefix)
     if options.list or not lists:
@@ -86,14 +86,14 @@ def _check(options: argparse.Namespace) -> None:
             bounds = f"at least {low}" if high is None else f"between {low} and {high:g}"
             raise MXNetError(f"--{name.replace('_', '-')} must be {bounds}, received {value}")
     if not os.path.isdir(options.root):
-        raise MXNetError(f"{options.root} is no folder")
+        raise MXNetError(f"{options.root} is not a folder")
 
 
 def _lists_of(prefix: str) -> list[str]:
-    """The lists that there are."""
+    """Return the paths of the existing lists."""
     if prefix.endswith(".lst"):
         if not os.path.exists(prefix):
-            raise MXNetError(f"there is no list {prefix}")
+            raise MXNetError(f"list {prefix} does not exist")
         return [prefix]
     folder, name = os.path.split(prefix)
     pattern = re.compile(re.escape(name) + r"(_\d+)?(_train|_val|_test)?\.lst")
@@ -104,8 +104,8 @@ def _lists_of(prefix: str) -> list[str]:
 def _make_lists(options: argparse.Namespace) -> list[str]:
     entries, labels = entries_of_folder(options.root, [ext.lower() for ext in options.exts], options.recursive)
     if not entries:
-        deeper = "" if options.recursive else "; --recursive looks into the folders below"
-        raise MXNetError(f"there is no picture ({', '.join(options.exts)}) in {options.root}{deeper}")
+        deeper = "" if options.recursive else "; pass --recursive to include subfolders"
+        raise MXNetError(f"no image ({', '.join(options.exts)}) in {options.root}{deeper}")
     if options.recursive:
         for folder, label in labels.items():
             print(f"label {label}: {folder}")
@@ -114,32 +114,32 @@ def _make_lists(options: argparse.Namespace) -> list[str]:
     os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
     for name, part in lists.items():
         write_list(f"{prefix}{name}.lst", part)
-        print(f"{prefix}{name}.lst: {len(part)} pictures")
+        print(f"{prefix}{name}.lst: {len(part)} images")
     return [f"{prefix}{name}.lst" for name in lists]
 
 
 def _pack_list(path: str, options: argparse.Namespace) -> int:
-    """Write the records of a list and their index; returns how many pictures had to be left out."""
+    """Write the records of a list and their index; return the number of skipped images."""
     entries, base = read_list(path), path.removesuffix(".lst")
-    bar, skipped, position = Bar(len(entries), "pictures"), 0, 0
-    # The records are the inner file: if the disk is full it is for them, and then the old index stays as well.
+    bar, skipped, position = Bar(len(entries), "images"), 0, 0
+    # The record file is the inner one: if the disk is full it fails first, and the old index is kept as well.
     with replacing(base + ".idx") as index, replacing(base + ".rec") as records:
         for done, (entry, made) in enumerate(_in_order(entries, lambda e: _record(e, options), options.num_thread), 1):
             if isinstance(made, MXNetError):
                 skipped += 1
-                bar.say(f"{entry.path} is left out: {made}")
+                bar.say(f"{entry.path} is skipped: {made}")
             else:
                 records.write(made)
                 index.write(f"{entry.number}\t{position}\n".encode())
                 position += len(made)
             bar.show(done)
     bar.erase()
-    print(f"{base}.rec: {len(entries) - skipped} pictures" + (f", {skipped} left out" if skipped else ""))
+    print(f"{base}.rec: {len(entries) - skipped} images" + (f", {skipped} skipped" if skipped else ""))
     return skipped
 
 
 def _in_order(items: Iterable[T], work: Callable[[T], R], threads: int) -> Iterator[tuple[T, R]]:
-    """What threads make of the items, in their order, a little ahead of what was taken."""
+    """Apply `work` to the items in threads and yield the results in order, computing a few items ahead."""
     pool, waiting = ThreadPoolExecutor(threads), deque[tuple[T, Future[R]]]()
     try:
         for item in items:
@@ -155,7 +155,7 @@ def _in_order(items: Iterable[T], work: Callable[[T], R], threads: int) -> Itera
 
 
 def _record(entry: ListedImage, options: argparse.Namespace) -> bytes | MXNetError:
-    """The record of a picture as it stands in the file, or why there is none."""
+    """Return the encoded record of an image, or the error if it cannot be read."""
     label: Any = list(entry.labels) if options.pack_label and len(entry.labels) > 1 else entry.labels[0]
     try:
         with open(os.path.join(options.root, entry.path), "rb") as file:
@@ -169,7 +169,7 @@ def _record(entry: ListedImage, options: argparse.Namespace) -> bytes | MXNetErr
 
 
 def _encoded(content: bytes, options: argparse.Namespace) -> bytes:
-    """The picture cut, sized and encoded as the options ask."""
+    """Return the image cropped, resized and encoded according to the options."""
     pixels = picture.decode(content, options.color, bgr=True)
     height, width = pixels.shape[:2]
     if options.center_crop:

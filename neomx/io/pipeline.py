@@ -1,4 +1,4 @@
-"""Threads that turn records into batches, ahead of whoever takes them."""
+"""Threads that convert records to batches ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from .threads import Threads
 
 
 class Decoder(Protocol):
-    """What makes samples of records."""
+    """Converts records to samples."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
     label_shape: tuple[int, ...]
 
     def fill(self, place: RecordPosition, epoch: int, data: np.ndarray, label: np.ndarray, i: int) -> int:
-        """Put the sample of a record into row `i`; returns the record's number."""
+        """Write the sample of a record to row `i` and return the record's id."""
         ...
 
 
 @dataclass
 class _Plan:
-    """The records of a batch; of the last of an epoch, how many only fill it up and the pass that they began."""
+    """The records of a batch; for the last batch of an epoch also the padding and the pass it was taken from."""
 
     places: list[tuple[int, RecordPosition]]
     pad: int = 0
@@ -44,7 +44,7 @@ class _Plan:
 
 
 class RecordPipeline:
-    """Turns records into batches, by threads that work ahead of whoever takes them."""
+    """Converts records to batches, in threads that work ahead of the consumer."""
 
     def __init__(self, who: str, source: RecordSource, decoder: Decoder, records: Any, ahead: int, gives_ids: bool):
         self._who, self._source, self._decoder = who, source, decoder
@@ -54,16 +54,16 @@ class RecordPipeline:
         self.forget()
 
     def forget(self) -> None:
-        """Begin again with the first pass."""
+        """Restart with the first pass."""
         self._passes = 0
         self._begun: Iterator[tuple[int, RecordPosition]] | None = None
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def epoch(self) -> Iterator[DataBatch]:
-        """The batches of an epoch."""
+        """Yield the batches of an epoch."""
         self._pool.check_process()
         begun, self._begun = self._begun, None
         plans = self._plans(begun)
@@ -87,7 +87,7 @@ class RecordPipeline:
                     batch.cancel()
 
     def _start_next(self, plans: Iterator[_Plan]) -> _Batch | MXNetError | None:
-        """The next batch; what is wrong with the file waits until the batches before it were taken."""
+        """Start the next batch. An error in the file is raised only after the batches before it were consumed."""
         try:
             plan = next(plans, None)
         except MXNetError as error:
@@ -103,10 +103,10 @@ class RecordPipeline:
     def _plans(self, begun: Iterator[tuple[int, RecordPosition]] | None) -> Iterator[_Plan]:
         records = begun or self._one_pass()
         places = list(islice(records, self.size))
-        if not places and begun is not None:  # the batch before had taken the whole of this pass
+        if not places and begun is not None:  # the previous batch used up this pass
             records = self._one_pass()
             places = list(islice(records, self.size))
-        check(self._who, len(places) > 0, f"there is no record in {self._source.uri}, or not in this part of it")
+        check(self._who, len(places) > 0, f"no records in this part of {self._source.uri}")
         while places:
             pad = self.size - len(places)
             yield self._filled(places, pad) if pad and self._wrap else _Plan(places, pad)
@@ -124,7 +124,7 @@ class RecordPipeline:
 
 
 class _Batch:
-    """A batch that threads are working on, each on a stretch of it."""
+    """A batch that is being filled by threads, each working on a range of rows."""
 
     def __init__(self, plan: _Plan, decoder: Decoder, pool: Threads, size: int, gives_ids: bool, threads: int):
         self.plan = plan
@@ -141,7 +141,7 @@ class _Batch:
 
     def _work(self, decoder: Decoder, rows: range) -> None:
         for i in rows:
-            if not threading.main_thread().is_alive():  # the program has ended: nobody will take this batch
+            if not threading.main_thread().is_alive():  # the program has ended and will not use this batch
                 return
             epoch, place = self.plan.places[i]
             number = decoder.fill(place, epoch, self._data, self._label, i)
@@ -149,13 +149,13 @@ class _Batch:
                 self._ids[i] = number
 
     def wait(self) -> DataBatch:
-        """The batch, when it is done. What a thread raised is raised here."""
+        """Wait for the batch and return it. Exceptions of the threads are raised here."""
         for part in self._parts:
             part.result()
         data, label = (NDArray(torch.from_numpy(values), cpu()) for values in (self._data, self._label))
         return DataBatch([data], [label], self.plan.pad, self._ids)
 
     def cancel(self) -> None:
-        """Nobody will take it."""
+        """Cancel the work on this batch."""
         for part in self._parts:
             part.cancel()

@@ -1,4 +1,4 @@
-"""The class of the iterators that read files, and how samples that are in memory are cut into batches."""
+"""Base class of the iterators that read files, and the order in which samples in memory are batched."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .io import DataBatch, DataDesc, DataIter
 
 
 class MXDataIter(DataIter):
-    """The class of MNISTIter, CSVIter, LibSVMIter, ImageRecordIter and their kind, for `isinstance`.
+    """Base class of the iterators that read files (MNISTIter, CSVIter, ImageRecordIter, ...), for `isinstance`.
 
-    A subclass says in `takes` which arguments it has, and gives the batches of an epoch, one array of data and one
-    of labels in each, by `_epoch`. What `getdata` and the like tell is about the batch that `iter_next` went to, or
-    the first before it was called.
+    A subclass lists its arguments in `takes` and yields the batches of an epoch from `_epoch`, each with one array of
+    data and one of labels. `getdata` and the related methods refer to the batch that `iter_next` advanced to, or to the
+    first batch if `iter_next` was not called yet.
     """
 
     takes: tuple[type, ...] = ()
@@ -39,11 +39,11 @@ class MXDataIter(DataIter):
         return type(self).__name__
 
     def _epoch(self) -> Iterator[DataBatch]:
-        """The batches from here to the end of the data."""
-        raise NotImplementedError(f"{self._who} does not say what its batches are")
+        """Yield the batches from here to the end of the data."""
+        raise NotImplementedError(f"{self._who} does not implement _epoch")
 
     def _describe(self, data: tuple[int, ...], label: tuple[int, ...], dtype: Any, label_dtype: Any) -> None:
-        """Say what one sample is."""
+        """Set `provide_data` and `provide_label` from the shape and dtype of one sample."""
         self.provide_data = [DataDesc(self._names.data_name, (self.batch_size, *data), dtype)]
         self.provide_label = [DataDesc(self._names.label_name, (self.batch_size, *label), label_dtype)]
 
@@ -53,7 +53,7 @@ class MXDataIter(DataIter):
     def _peek(self) -> DataBatch:
         if self._current is None and not self._started:
             self._current = next(self._batches, None)
-        check(self._who, self._current is not None, "there is no batch after the last: call reset() first")
+        check(self._who, self._current is not None, "the iterator is at its end: call reset() first")
         assert self._current is not None
         return self._current
 
@@ -69,11 +69,11 @@ class MXDataIter(DataIter):
         return self._peek()
 
     def getdata(self) -> Any:
-        """The data of this batch: one array."""
+        """Return the data of the current batch: one array."""
         return self._peek().data[0]  # type: ignore[index]
 
     def getlabel(self) -> Any:
-        """The labels of this batch: one array."""
+        """Return the labels of the current batch: one array."""
         return self._peek().label[0]  # type: ignore[index]
 
     def getindex(self) -> Any:
@@ -84,10 +84,10 @@ class MXDataIter(DataIter):
 
 
 class BatchOrder:
-    """Cuts `samples` into batches, again and again.
+    """Splits `samples` into batches, epoch after epoch.
 
-    With `wrap` the last batch of an epoch is filled from the beginning and the next epoch goes on from there; else
-    it keeps, where there are no more samples, what the batch before had there.
+    With `wrap` the last batch of an epoch is filled from the beginning and the next epoch continues after it. Otherwise
+    the unused rows of the last batch repeat those of the batch before.
     """
 
     def __init__(self, samples: int, batch_size: int, wrap: bool):
@@ -95,7 +95,7 @@ class BatchOrder:
         self._start = 0
 
     def epoch(self) -> Iterator[tuple[np.ndarray, int]]:
-        """Which samples are in each batch, and how many at its end only fill it up."""
+        """Yield the sample indices of each batch, and the number of padding samples at its end."""
         first, self._start = self._start, 0
         rows = np.zeros(self._batch_size, np.int64)
         for position in range(first, self._samples, self._batch_size):

@@ -1,4 +1,4 @@
-"""`mx.onnx`: symbols to ONNX files (`export_model`) and back (`import_model`). Needs the extra `onnx`."""
+"""`mx.onnx`: export symbols to ONNX files (`export_model`) and import them (`import_model`). Needs the extra `onnx`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .support import get_operator_support
 
 __all__ = ["export_model", "get_model_metadata", "get_operator_support", "import_model", "import_to_gluon", "mx2onnx"]
 
-mx2onnx = sys.modules[__name__]  # MXNet's name for the side that writes
+mx2onnx = sys.modules[__name__]  # MXNet's name for the exporter
 
 
 def import_model(model_file: str) -> tuple[Symbol, dict[str, NDArray], dict[str, NDArray]]:
-    """The symbol, the arguments and the auxiliary states of an ONNX file (opsets 7 to 20)."""
+    """Return the symbol, the arguments and the auxiliary states of an ONNX file (opsets 7 to 20)."""
     model = reader.read(model_file)
     with reading(model_file):
         return reader.to_symbol(model)
 
 
 def import_to_gluon(model_file: str, ctx: Context | None = None) -> Any:
-    """A SymbolBlock of an ONNX file."""
+    """Return a SymbolBlock of an ONNX file."""
     from ..gluon import SymbolBlock
     from ..symbol import var
 
@@ -42,7 +42,7 @@ def import_to_gluon(model_file: str, ctx: Context | None = None) -> Any:
 
 
 def get_model_metadata(model_file: str) -> dict[str, list[tuple[str, tuple[int, ...]]]]:
-    """The names and shapes of an ONNX file's inputs and outputs, 0 where a length is not fixed."""
+    """Return the names and shapes of an ONNX file's inputs and outputs; dimensions that are not fixed are 0."""
     graph = reader.read(model_file).graph
     constants = {each.name for each in graph.initializer}
 

@@ -1,4 +1,4 @@
-"""`mx.onnx.export_model`: a symbol and its parameters as an ONNX file."""
+"""`mx.onnx.export_model`: write a symbol and its parameters to an ONNX file."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def export_model(
     input_shape: Any = None,
     opset_version: int | None = None,
 ) -> str:
-    """Write a symbol (or its .json file) with parameters (or their file) as ONNX; gives the file's path.
+    """Export a symbol (or its .json file) and parameters (or their file) to ONNX; return the path of the file.
 
-    `in_shapes` and `in_types` are of the inputs in the symbol's order; labels may be among them and count for nothing.
-    With `dynamic`, dimensions that are None or a name in `dynamic_input_shapes`, or all, may have any length.
+    `in_shapes` and `in_types` are those of the inputs in the symbol's order; entries for labels are accepted and
+    ignored. With `dynamic`, the dimensions that are None or a name in `dynamic_input_shapes` are dynamic, or all if it
+    is not given.
     """
     checkpoint = _checkpoint(sym, params)
     symbol = program.inference_form(checkpoint.symbol)
@@ -58,11 +59,11 @@ def export_model(
 
 
 def _opset(asked: int | None) -> int | None:
-    """The version of ONNX's operators to write; programs of MXNet's time ask for older ones than torch writes."""
+    """Return the opset version to write. Programs for MXNet request older ones than torch supports."""
     if asked is None or asked >= onnx_file.LEAST_OPSET:
         return asked
     least = onnx_file.LEAST_OPSET
-    warnings.warn(f"opset_version={asked} is older than what torch writes: the file has opset {least}", stacklevel=3)
+    warnings.warn(f"opset_version={asked} is older than torch supports: writing opset {least}", stacklevel=3)
     return least
 
 
@@ -85,7 +86,7 @@ def _checkpoint(symbol: Symbol | str, params: Any) -> Checkpoint:
 
 
 def _examples(inputs: list[str], with_labels: list[str], shapes: Any, types: Any) -> dict[str, torch.Tensor]:
-    """Zeros for each input, from shapes (and types) for the inputs, with or without labels."""
+    """Return zeros for each input, from shapes (and types) for the inputs, with or without labels."""
     shapes = [tuple(shape) for shape in shapes or ()]
     names = inputs if len(shapes) == len(inputs) else with_labels
     if len(shapes) != len(names):
@@ -99,7 +100,7 @@ def _examples(inputs: list[str], with_labels: list[str], shapes: Any, types: Any
 
 
 def _varying(examples: Mapping[str, torch.Tensor], dynamic: Any) -> dict[str, list[int]]:
-    """Which dimensions may have any length."""
+    """Return the dynamic dimensions of each input."""
     if dynamic is None:
         return {name: list(range(tensor.dim())) for name, tensor in examples.items()}
     if len(dynamic) != len(examples):

@@ -1,4 +1,4 @@
-"""Translators of ONNX's layers: convolutions, pooling, normalisation, activations, recurrent layers."""
+"""Translators for ONNX layers: convolution, pooling, normalization, activations, recurrent layers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _BILINEAR: Any = sym.contrib.BilinearResize2D  # type: ignore[attr-defined]  # m
 
 
 def _kernel(call: Call) -> tuple[int, ...]:
-    """The kernel, told or as the weight has it."""
+    """Return the kernel shape, from the attribute or from the weight."""
     if "kernel_shape" in call.attrs:
         return tuple(call.attrs["kernel_shape"])
     shape = call.dims(call.node.input[1])
     if shape is None or not all(isinstance(n, int) for n in shape[2:]):
-        raise call.fail("the kernel's shape is not known")
+        raise call.fail("the shape of the kernel is unknown")
     return tuple(int(n) for n in shape[2:])  # type: ignore[arg-type]
 
 
 def _window(call: Call, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], list[int]]:
-    """Stride, dilation and pads (before each axis, then after each)."""
+    """Return stride, dilation and pads (before each axis, then after each)."""
     rank = len(kernel)
     stride = tuple(call.attrs.get("strides", (1,) * rank))
     dilation = tuple(call.attrs.get("dilations", (1,) * rank))
@@ -44,7 +44,7 @@ def _same_pads(call: Call, kernel: Any, stride: Any, dilation: Any, auto: str) -
     shape = call.dims(call.node.input[0])
     sizes = None if shape is None else shape[2:]
     if sizes is None or not all(isinstance(n, int) for n in sizes):
-        raise call.fail(f"auto_pad={auto} needs a known size of the picture")
+        raise call.fail(f"auto_pad={auto} requires a known image size")
     total = []
     for size, k, s, d in zip(sizes, kernel, stride, dilation, strict=True):
         total.append(max(0, (math.ceil(size / s) - 1) * s + d * (k - 1) + 1 - size))  # type: ignore[operator]
@@ -53,7 +53,7 @@ def _same_pads(call: Call, kernel: Any, stride: Any, dilation: Any, auto: str) -
 
 
 def _even(call: Call, data: Symbol, pads: list[int], value: float = 0.0) -> tuple[Symbol, tuple[int, ...]]:
-    """Data and pads that are the same before and after: where they are not, the data is padded by itself."""
+    """Return data and symmetric pads; if the pads are asymmetric, the data is padded by a separate op."""
     rank = len(pads) // 2
     if pads[:rank] == pads[rank:]:
         return data, tuple(pads[:rank])
@@ -67,7 +67,7 @@ def _conv(call: Call) -> Symbol:
     data, pad = _even(call, call[0], pads)
     shape = call.dims(call.node.input[1])
     if shape is None or not isinstance(shape[0], int):
-        raise call.fail("the weight's shape is not known")
+        raise call.fail("the shape of the weight is unknown")
     how = {"kernel": kernel, "stride": stride, "dilate": dilation, "pad": pad, "num_filter": shape[0]}
     rest = call.all()[1:] if call.has(2) else [call[1]]
     group = call.attrs.get("group", 1)
@@ -78,15 +78,15 @@ def _conv(call: Call) -> Symbol:
 def _conv_transpose(call: Call) -> Symbol:
     kernel = _kernel(call)
     if call.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or "output_shape" in call.attrs:
-        raise call.fail("auto_pad and output_shape are not possible here")
+        raise call.fail("auto_pad and output_shape are not supported")
     stride, dilation, pads = _window(call, kernel)
     rank, group = len(kernel), call.attrs.get("group", 1)
     if pads[:rank] != pads[rank:]:
-        raise call.fail(f"pads {pads} that differ before and after are not possible here")
+        raise call.fail(f"asymmetric pads {pads} are not supported")
     adj = tuple(call.attrs.get("output_padding", (0,) * rank))
     shape = call.dims(call.node.input[1])
     if shape is None or not isinstance(shape[1], int):
-        raise call.fail("the weight's shape is not known")
+        raise call.fail("the shape of the weight is unknown")
     how = {"kernel": kernel, "stride": stride, "dilate": dilation, "pad": tuple(pads[:rank]), "adj": adj}
     rest = call.all()[1:] if call.has(2) else [call[1]]
     filters = shape[1] * group
@@ -98,15 +98,15 @@ def _conv_transpose(call: Call) -> Symbol:
 @translates("MaxPool", "AveragePool")
 def _pool(call: Call) -> Symbol:
     if len([name for name in call.node.output if name]) > 1:
-        raise call.fail("the places of the greatest values are not given here")
+        raise call.fail("the second output, the indices of the maxima, is not supported")
     kernel = tuple(call.attrs["kernel_shape"])
     stride, dilation, pads = _window(call, kernel)
     if any(d != 1 for d in dilation):
-        raise call.fail(f"dilations {dilation} are not possible here")
+        raise call.fail(f"dilations {dilation} are not supported")
     rank, includes = len(kernel), bool(call.attrs.get("count_include_pad", 0))
     kind = "max" if call.op == "MaxPool" else "avg"
     if kind == "avg" and pads[:rank] != pads[rank:] and not includes:
-        raise call.fail(f"an average with pads {pads} that differ before and after is not possible here")
+        raise call.fail(f"average pooling with asymmetric pads {pads} is not supported")
     data, pad = _even(call, call[0], pads, -np.finfo(np.float32).max if kind == "max" else 0.0)
     how: dict[str, Any] = {"kernel": kernel, "stride": stride, "pad": pad, "pool_type": kind}
     if call.attrs.get("ceil_mode"):
@@ -130,21 +130,21 @@ def _resize(call: Call) -> Symbol:
     if mode == "nearest":
         scale = new_height // height
         if (new_height, new_width) != (height * scale, width * scale):
-            raise call.fail(f"{height}x{width} at {new_height}x{new_width} is no whole multiple, as it must be here")
+            raise call.fail(f"{new_height}x{new_width} is not an integer multiple of {height}x{width}")
         return call.make(sym.UpSampling, call[0], scale=scale, sample_type="nearest", num_args=1)
     where = call.attrs.get("coordinate_transformation_mode", "asymmetric" if call.opset < 11 else "half_pixel")
     if mode != "linear" or where not in ("align_corners", "half_pixel", "pytorch_half_pixel"):
-        raise call.fail(f"resizing by mode {mode!r} with {where!r} is not possible here")
+        raise call.fail(f"resizing by mode {mode!r} with {where!r} is not supported")
     corners = where == "align_corners"
     return call.make(_BILINEAR, call[0], height=new_height, width=new_width, align_corners=corners)
 
 
 def _picture(call: Call) -> tuple[int, int]:
-    """Height and width."""
+    """Return height and width."""
     dims = call.dims(call.node.input[0]) or ()
     height, width = dims[2:] if len(dims) == 4 else (None, None)
     if not isinstance(height, int) or not isinstance(width, int):
-        raise call.fail(f"only pictures of a known size can be resized, this one has the shape {dims}")
+        raise call.fail(f"resizing requires a known image size, received shape {dims}")
     return height, width
 
 
@@ -157,7 +157,7 @@ def _new_size(call: Call, height: int, width: int) -> tuple[int, int]:
     return math.floor(height * scales[2]), math.floor(width * scales[3])
 
 
-# ---- products and normalisation ----
+# ---- products and normalization ----
 
 
 @translates("Gemm")
@@ -188,7 +188,7 @@ def _dense(call: Call, weight: Any, bias: np.ndarray | None) -> Symbol:
 @translates("BatchNormalization")
 def _batch_norm(call: Call) -> Symbol:
     if call.attrs.get("training_mode") or call.attrs.get("spatial", 1) != 1:
-        raise call.fail("only batch normalisation by moving averages over channels is possible here")
+        raise call.fail("only batch normalization with moving averages, over channels, is supported")
     how = {"eps": call.attrs.get("epsilon", 1e-5), "momentum": call.attrs.get("momentum", 0.9), "fix_gamma": False}
     return call.make(sym.BatchNorm, *call.all()[:5], **how)
 
@@ -203,7 +203,7 @@ def _layer_norm(call: Call) -> Symbol:
     rank = call.rank(0)
     axis, eps = call.attrs.get("axis", -1) % rank, call.attrs.get("epsilon", 1e-5)
     if axis != rank - 1:
-        raise call.fail("several axes cannot be normalised together here")
+        raise call.fail("normalization over several axes is not supported")
     gamma = call.dims(call.node.input[1])
     beta = call[2] if call.has(2) else call.parameter("beta", np.zeros(gamma, np.float32))  # type: ignore[arg-type]
     return call.make(sym.LayerNorm, call[0], call[1], beta, axis=-1, eps=eps)
@@ -212,7 +212,7 @@ def _layer_norm(call: Call) -> Symbol:
 @translates("GroupNormalization")
 def _group_norm(call: Call) -> Symbol:
     if call.opset < 21:
-        raise call.fail("before opset 21 it scales by group, which is not possible here")
+        raise call.fail("before opset 21 it scales by group, which is not supported")
     return call.make(
         sym.GroupNorm, *call.all(), num_groups=call.attrs["num_groups"], eps=call.attrs.get("epsilon", 1e-5)
     )
@@ -234,7 +234,7 @@ def _lp_norm(call: Call) -> Symbol:
 def _softmax(call: Call) -> Symbol:
     op = sym.softmax if call.op == "Softmax" else sym.log_softmax
     axis = call.attrs.get("axis", -1 if call.opset >= 13 else 1)
-    if call.opset < 13:  # over all axes from this one on
+    if call.opset < 13:  # over this axis and all following ones
         rank = call.rank(0)
         if axis % rank != rank - 1:
             flat = sym.Reshape(call[0], shape=(*[0] * (axis % rank), -1))
@@ -300,7 +300,7 @@ def _thresholded(call: Call) -> Symbol:
 
 # ---- recurrent layers ----
 
-_GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}  # where MXNet's gates are among ONNX's
+_GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}  # the positions of MXNet's gates in ONNX's order
 
 
 @translates("LSTM", "GRU", "RNN")
@@ -328,17 +328,17 @@ def _recurrent(call: Call) -> list[Symbol]:
 
 
 def _gates(array: np.ndarray, order: Sequence[int], size: int) -> np.ndarray:
-    """An array by gates, in MXNet's order and flat."""
+    """Return the gates of an array in MXNet's order, flattened."""
     return array.reshape(len(order), size, -1)[list(order)].reshape(-1)
 
 
 def _check_recurrent(call: Call) -> None:
     if call.attrs.get("direction", "forward") == "reverse" or call.attrs.get("layout", 0):
-        raise call.fail("direction='reverse' and layout=1 are not possible here")
+        raise call.fail("direction='reverse' and layout=1 are not supported")
     if call.has(4) or call.has(7) or "clip" in call.attrs or call.attrs.get("input_forget"):
-        raise call.fail("sequence_lens, peepholes, clip and input_forget are not possible here")
+        raise call.fail("sequence_lens, peepholes, clip and input_forget are not supported")
     if call.op == "GRU" and not call.attrs.get("linear_before_reset"):
-        raise call.fail("a GRU with linear_before_reset=0 is not possible here")
+        raise call.fail("a GRU with linear_before_reset=0 is not supported")
 
 
 def _mode(call: Call) -> str:
@@ -347,5 +347,5 @@ def _mode(call: Call) -> str:
     if call.op == "RNN" and set(found) <= {"Relu"}:
         return "rnn_relu"
     if set(found) != set(usual) or found[: len(usual)] != usual:
-        raise call.fail(f"activations {found} are not possible here, only {usual}")
+        raise call.fail(f"activations {found} are not supported, expected {usual}")
     return {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn_tanh"}[call.op]

@@ -1,4 +1,4 @@
-"""Shapes that a model computes from the shapes of its inputs, while some lengths are known by name only: (batch, 8)."""
+"""Shapes that a model computes from the shapes of its inputs, some dimensions of which are symbolic: (batch, 8)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def lengths_of(call: Call) -> np.ndarray | None:
-    """The lengths that a node computes, numbers and names in an array of objects; None if it computes no such thing."""
+    """Return the dimensions that a node computes, as an object array of integers and names; None for other nodes."""
     if call.op == "Shape":
         dims = call.dims(call.node.input[0])
         if dims is None or None in dims:
@@ -44,12 +44,12 @@ def _concat(call: Call, *parts: np.ndarray) -> np.ndarray:
 
 
 def _reshaped(call: Call, lengths: np.ndarray, *axes: np.ndarray) -> np.ndarray:
-    """Squeeze, Unsqueeze and Reshape of a list or of one of its lengths."""
+    """Squeeze, Unsqueeze or Reshape a list of dimensions, or one dimension."""
     return lengths.reshape(() if call.op == "Squeeze" else -1)
 
 
 def _product(call: Call, first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
-    """Of numbers; a name may be multiplied by 1."""
+    """Multiply integers; a symbolic dimension may be multiplied by 1."""
     pairs = np.broadcast(np.asarray(first, dtype=object), np.asarray(second, dtype=object))
     found = [_times(a, b) for a, b in pairs]
     return None if None in found else np.array(found, dtype=object).reshape(pairs.shape)

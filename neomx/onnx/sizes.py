@@ -1,4 +1,4 @@
-"""How large the result of an ONNX node of constants is, before it is computed."""
+"""Estimate the size of the result of an ONNX node of constants, before it is computed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST = 1 << 62
 
 
 def elements_of(node: Any, inputs: Sequence[np.ndarray | None]) -> int:
-    """About how many elements the results have: exact for operators that make much of little."""
+    """Return the approximate number of elements of the results; exact for operators that can enlarge their inputs."""
     given = [each for each in inputs if each is not None]
     if node.op_type == "ConstantOfShape" and given:
         return _product(_numbers(given[0]))
@@ -40,7 +40,7 @@ def elements_of(node: Any, inputs: Sequence[np.ndarray | None]) -> int:
             // max(1, first.shape[_axis(node)] if -first.ndim <= _axis(node) < first.ndim else 1)
         )
     if node.op_type in ("MatMul", "Gemm"):
-        inner = second.shape[-2] if second.ndim > 1 else second.size  # about: Gemm may transpose
+        inner = second.shape[-2] if second.ndim > 1 else second.size  # approximate: Gemm may transpose
         return first.size * second.size // max(1, inner) ** 2
     return _broadcast([each.shape for each in given])
 

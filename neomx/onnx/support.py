@@ -1,4 +1,4 @@
-"""Which ops can be written as ONNX, as `scripts/measure_onnx.py` found: onnxruntime gave neomx's own numbers."""
+"""The ops that can be exported to ONNX, measured by `scripts/measure_onnx.py`: onnxruntime computes the same values."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ _MEASURED = """
 
 
 def get_operator_support(opset_version: int | None = None) -> list[str]:
-    """The names of the ops that `export_model` can write, whatever the opset."""
+    """Return the names of the ops that `export_model` supports, for any opset."""
     return sorted({name for measured in _MEASURED for name in get_op(measured).names})

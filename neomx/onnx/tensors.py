@@ -1,4 +1,4 @@
-"""Translators of ONNX's operators on values and shapes."""
+"""Translators for ONNX operators on values and shapes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .. import symbol as sym
 from ..symbol import Symbol
 from .reader import Call, translates
 
-_END = np.iinfo(np.int64).max // 2  # from here on a bound of Slice means the end
+_END = np.iinfo(np.int64).max // 2  # larger bounds of Slice mean the end
 
 GEMM2: Any = sym.linalg.gemm2  # type: ignore[attr-defined]  # made from the table
 
-# ---- one value at a time ----
+# ---- unary ----
 
 _UNARY = {
     "Abs": sym.abs, "Acos": sym.arccos, "Acosh": sym.arccosh, "Asin": sym.arcsin, "Asinh": sym.arcsinh,
@@ -56,7 +56,7 @@ def _cast(call: Call) -> Symbol:
 
 @translates("CastLike")
 def _cast_like(call: Call) -> Symbol:
-    return call.make(sym.cast, call[0], dtype=call.known(1, "the value whose type is taken").dtype.name)
+    return call.make(sym.cast, call[0], dtype=call.known(1, "the value that gives the type").dtype.name)
 
 
 @translates("Clip")
@@ -69,9 +69,9 @@ def _clip(call: Call) -> Symbol:
     return call.make(sym.clip, call[0], a_min=float(low), a_max=float(high))
 
 
-# ---- two ----
+# ---- binary ----
 
-_BINARY: dict[str, tuple[Any, Any, Any]] = {  # of two symbols; of a symbol and a number; of a number and a symbol
+_BINARY: dict[str, tuple[Any, Any, Any]] = {  # for two symbols; a symbol and a number; a number and a symbol
     "Add": (sym.broadcast_add, lambda x, n: x + n, lambda n, x: x + n),
     "Sub": (sym.broadcast_sub, lambda x, n: x - n, lambda n, x: n - x),
     "Mul": (sym.broadcast_mul, lambda x, n: x * n, lambda n, x: x * n),
@@ -90,7 +90,7 @@ _LOGICAL = {"And": sym.broadcast_logical_and, "Or": sym.broadcast_logical_or, "X
 @translates(*_BINARY)
 def _binary(call: Call) -> Symbol:
     if call.attrs.get("broadcast") and call.attrs.get("axis") is not None and call.opset < 7:
-        raise call.fail("broadcasting along an axis is of opsets before 7")
+        raise call.fail("broadcasting along an axis, from opsets before 7, is not supported")
     of_symbols, right, left = _BINARY[call.op]
     first, second = _number(call.constant(0)), _number(call.constant(1))
     if second is not None:
@@ -101,7 +101,7 @@ def _binary(call: Call) -> Symbol:
 
 
 def _number(constant: np.ndarray | None) -> float | int | None:
-    """A constant without dimensions."""
+    """Return a 0-dimensional constant as a number, else None."""
     return constant.item() if constant is not None and constant.ndim == 0 else None
 
 
@@ -121,7 +121,7 @@ def _many(call: Call) -> Symbol:
 
 @translates("Where")
 def _where(call: Call) -> Symbol:
-    """Of broadcast inputs: MXNet's `where` takes equal shapes."""
+    """Broadcast the inputs first: MXNet's `where` requires equal shapes."""
     condition, x, y = call.all()
     shapes = [call.dims(name) for name in call.node.input]
     if None in shapes or shapes[0] != shapes[1] or shapes[1] != shapes[2]:
@@ -141,7 +141,7 @@ def _reshape(call: Call) -> Symbol:
     if given is None:
         shape = _varying_shape(call)
     elif call.attrs.get("allowzero") and 0 in list(given):
-        raise call.fail("a length of 0 is not possible here")
+        raise call.fail("a dimension of 0 is not supported")
     else:
         shape = tuple(int(n) for n in given)
     if not shape:
@@ -150,19 +150,19 @@ def _reshape(call: Call) -> Symbol:
 
 
 def _varying_shape(call: Call) -> tuple[int, ...]:
-    """A shape that the model computes: at most one length may be another than those of the data."""
+    """Return a shape that the model computes; at most one dimension may differ from those of the data."""
     dims, source = (
         call.graph.partial.get(call.node.input[1], call.dims(call.node.output[0])),
         call.dims(call.node.input[0]),
     )
     if dims is None:
-        raise call.fail("its shape is computed by the model, and not known")
+        raise call.fail("its shape is computed by the model and unknown")
     shape: list[int] = []
     for axis, dim in enumerate(dims):
         is_kept = isinstance(dim, str) and source is not None and axis < len(source) and source[axis] == dim
         shape.append(dim if isinstance(dim, int) else 0 if is_kept else -1)
     if shape.count(-1) > 1:
-        raise call.fail(f"its shape is computed by the model, and known only as {tuple(dims)}")
+        raise call.fail(f"its shape is computed by the model and known only as {tuple(dims)}")
     return tuple(shape)
 
 
@@ -175,7 +175,7 @@ def _flatten(call: Call) -> Symbol:
         return call.make(sym.Reshape, call[0], shape=(1, -1))
     shape = call.shape(0)
     if shape is None:
-        raise call.fail(f"flattening at axis {axis} needs a known shape")
+        raise call.fail(f"flattening at axis {axis} requires a known shape")
     return call.make(sym.Reshape, call[0], shape=(int(np.prod(shape[:axis])), -1))
 
 
@@ -212,7 +212,7 @@ def _split(call: Call) -> list[Symbol]:
     sizes = call.numbers(1, "split")
     shape = call.dims(call.node.input[0])
     if sizes is None and (shape is None or not isinstance(shape[axis], int) or shape[axis] % count):
-        raise call.fail("a split without sizes needs a length that is known and divides")
+        raise call.fail("a split without sizes requires a known dimension that is divisible")
     if sizes is None or len(set(sizes)) == 1:
         parts = sym.SliceChannel(call[0], num_outputs=count, axis=axis, name=call.unique_name())
     else:
@@ -244,7 +244,7 @@ def _slice(call: Call) -> Symbol:
 
 def _backwards(call: Call, data: Symbol, axis: int, begin: int, end: int, step: int) -> Symbol:
     if step != -1 or begin != -1 and begin < _END or end > -_END:
-        raise call.fail(f"a slice of step {step} from {begin} to {end} is not possible here")
+        raise call.fail(f"a slice of step {step} from {begin} to {end} is not supported")
     return sym.reverse(data, axis=axis)
 
 
@@ -255,14 +255,14 @@ def _gather(call: Call) -> Symbol:
         position = int(index)
         piece = sym.slice_axis(call[0], axis=axis, begin=position, end=position + 1 if position != -1 else None)
         return sym.squeeze(piece, axis=axis)
-    return call.make(sym.take, call[0], call[1], axis=axis, mode="wrap")  # which is right for -1 too
+    return call.make(sym.take, call[0], call[1], axis=axis, mode="wrap")  # wrap also handles -1
 
 
 @translates("GatherElements")
 def _gather_elements(call: Call) -> Symbol:
     axis, shape = call.attrs.get("axis", 0), call.shape(1)
     if shape is None or shape[axis] != 1:
-        raise call.fail("only one element along the axis can be taken here")
+        raise call.fail("only one element along the axis is supported")
     index = sym.squeeze(call[1], axis=axis)
     return call.make(sym.pick, call[0], index, axis=axis, keepdims=True, mode="wrap")
 
@@ -270,7 +270,7 @@ def _gather_elements(call: Call) -> Symbol:
 @translates("GatherND")
 def _gather_nd(call: Call) -> Symbol:
     if call.attrs.get("batch_dims"):
-        raise call.fail("batch_dims is not possible here")
+        raise call.fail("batch_dims is not supported")
     last = call.rank(1) - 1
     return call.make(sym.gather_nd, call[0], sym.transpose(call[1], axes=(last, *range(last))))
 
@@ -283,16 +283,16 @@ def _expand(call: Call) -> Symbol:
         own = (*[1] * (len(target) - len(source)), *source)
         shape = tuple(s if n == 1 else n if isinstance(n, str) else int(n) for n, s in zip(target, own, strict=True))
     if shape is None or source is None:
-        raise call.fail("the shape of its result is not known")
+        raise call.fail("the shape of the result is unknown")
     data = _behind_ones(call[0], len(shape) - max(len(source), 1))
     known = (*[1] * (len(shape) - len(source)), *source)
     if any(not isinstance(n, int) and n != s for n, s in zip(shape, known, strict=True)):
-        raise call.fail(f"the shape of its result is known only as {shape}")
+        raise call.fail(f"the shape of the result is known only as {shape}")
     return call.make(sym.broadcast_to, data, shape=tuple(n if isinstance(n, int) else 0 for n in shape))
 
 
 def _behind_ones(data: Symbol, count: int) -> Symbol:
-    """`data` with so many dimensions of length 1 before its own."""
+    """Return `data` with `count` dimensions of size 1 inserted in front."""
     for _ in range(count):
         data = sym.expand_dims(data, axis=0)
     return data
@@ -311,12 +311,12 @@ def _pad(call: Call) -> Symbol:
     )
     mode = call.attrs.get("mode", "constant")
     if call.has(3):
-        raise call.fail("axes are not possible here")
+        raise call.fail("axes are not supported")
     return padded(call, call[0], pads, mode, float(value))
 
 
 def padded(call: Call, data: Symbol, pads: list[int], mode: str = "constant", value: float = 0.0) -> Symbol:
-    """`data` with so much before each axis and then so much after each; a negative number cuts off."""
+    """Pad `data` by `pads`: first the amounts before each axis, then those after each; negative amounts crop."""
     rank = len(pads) // 2
     before, after = pads[:rank], pads[rank:]
     for axis in range(rank):
@@ -327,13 +327,13 @@ def padded(call: Call, data: Symbol, pads: list[int], mode: str = "constant", va
     if not any(before) and not any(after):
         return data
     if any((*before[:2], *after[:2])) or rank not in (3, 4, 5):
-        raise call.fail(f"padding {pads} of {rank} dimensions is not possible here: only behind the first two")
-    if rank == 3:  # as a picture of one row
+        raise call.fail(f"padding {pads} of {rank} dimensions is not supported: only axes after the first two")
+    if rank == 3:  # as an image of one row
         data, before, after = sym.expand_dims(data, axis=2), [*before[:2], 0, before[2]], [*after[:2], 0, after[2]]
     width = [n for pair in zip(before, after, strict=True) for n in pair]
     kind = {"constant": "constant", "edge": "edge", "reflect": "reflect"}.get(mode)
     if kind is None:
-        raise call.fail(f"padding by {mode!r} is not possible here")
+        raise call.fail(f"padding mode {mode!r} is not supported")
     result = sym.Pad(data, mode=kind, pad_width=tuple(width), constant_value=value)
     return sym.squeeze(result, axis=2) if rank == 3 else result
 
@@ -355,7 +355,7 @@ def _constant_of_shape(call: Call) -> Symbol:
     value = call.attrs.get("value", np.zeros(1, np.float32))
     shape = call.dims(call.node.output[0])
     if shape is None or not all(isinstance(n, int) for n in shape):
-        raise call.fail("its shape is computed by the model, and not known")
+        raise call.fail("its shape is computed by the model and unknown")
     return sym.full(shape, float(value.item()), dtype=value.dtype.name)
 
 
@@ -364,7 +364,7 @@ def _one_hot(call: Call) -> Symbol:
     off, on = call.known(2, "values")
     depth = int(call.known(1, "depth").item())
     if call.attrs.get("axis", -1) not in (-1, call.rank(0)):
-        raise call.fail("the new axis must be the last")
+        raise call.fail("the new axis must be the last one")
     return call.make(sym.one_hot, call[0], depth=depth, on_value=float(on), off_value=float(off), dtype=off.dtype.name)
 
 
@@ -424,7 +424,7 @@ def _top_k(call: Call) -> list[Symbol]:
 @translates("CumSum")
 def _cumsum(call: Call) -> Symbol:
     if call.attrs.get("exclusive") or call.attrs.get("reverse"):
-        raise call.fail("exclusive and reverse sums are not possible here")
+        raise call.fail("exclusive and reverse sums are not supported")
     return call.make(sym.cumsum, call[0], axis=int(call.known(1, "axis").item()))
 
 
@@ -447,7 +447,7 @@ def _matmul(call: Call) -> Symbol:
         )
     left, right = call.dims(call.node.input[0]), call.dims(call.node.input[1])
     if left is None or right is None or len(left) < 2 or len(right) < 2:
-        raise call.fail(f"a product of shapes {left} and {right} is not possible here")
+        raise call.fail(f"a product of shapes {left} and {right} is not supported")
     a, b = call[0], call[1]
     if len(left) != len(right) or any(
         None not in (n, m) and n != m for n, m in zip(left[:-2], right[:-2], strict=True)
@@ -457,14 +457,14 @@ def _matmul(call: Call) -> Symbol:
 
 
 def _same_batch(call: Call, data: Symbol, own: Any, other: Any) -> Symbol:
-    """`data` with the leading dimensions of both."""
+    """Broadcast the leading dimensions of `data` to those of both operands."""
     rank = max(len(own), len(other)) - 2
     own_lead, other_lead = (1,) * (rank + 2 - len(own)) + own[:-2], (1,) * (rank + 2 - len(other)) + other[:-2]
     if any(
         not isinstance(n, int) and n != m
         for n, m in zip((*own_lead, *other_lead), (*other_lead, *own_lead), strict=True)
     ):
-        raise call.fail(f"a product of shapes {own} and {other} is not possible here")
+        raise call.fail(f"a product of shapes {own} and {other} is not supported")
     data = _behind_ones(data, rank + 2 - len(own))
     target = tuple(
         m if n == 1 else 0 if not isinstance(n, int) else n for n, m in zip(own_lead, other_lead, strict=True)

@@ -150,7 +150,7 @@ def shard_fully(net: Model, module: torch.nn.Module, workers: LayoutWorkers, sum
 
 
 def units(net: Model) -> list[torch.nn.Module]:
-    """The parts of a model that are gathered separately. Parts that share a parameter stay with the root."""
+    """Return the parts of a model that are gathered separately. Parts that share a parameter stay with the root."""
     pieces = [piece for piece in _pieces(net) if any(True for _ in piece.parameters())]
     holders = Counter(id(param) for piece in pieces for param in set(piece.parameters()))
     return [piece for piece in pieces if all(holders[id(param)] == 1 for param in piece.parameters())]

@@ -12,7 +12,7 @@ from ..gluon import nn
 from .styles import kind_of, layer_of
 
 _SEQUENTIAL = (nn.Sequential, nn.HybridSequential, torch.nn.Sequential)
-# Layers that may stand between the two layers of a pair: elementwise and without weights.
+# Layers that may be between the two layers of a pair: elementwise and without weights.
 _BETWEEN = (
     *(nn.Activation, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.Swish, nn.Dropout),
     *(torch.nn.ReLU, torch.nn.GELU, torch.nn.SiLU, torch.nn.ELU, torch.nn.SELU, torch.nn.LeakyReLU, torch.nn.Tanh),
@@ -23,7 +23,7 @@ Found = list[tuple[str, str]]
 
 
 def automatic_plan(modules: dict[str, torch.nn.Module], degree: int) -> Found:
-    """(name, style) of all layers that can be split automatically."""
+    """Return (name, style) of all layers that can be split automatically."""
     found: Found = []
     passed: list[str] = []
     for name, module in modules.items():
@@ -45,7 +45,7 @@ def automatic_plan(modules: dict[str, torch.nn.Module], degree: int) -> Found:
 
 
 def _own_plan(name: str, plan: dict[str, str], modules: dict[str, torch.nn.Module]) -> Found:
-    """The plan that a Block defines for its layers. Patterns that match no layer are ignored."""
+    """Return the plan that a Block defines for its layers. Patterns that match no layer are ignored."""
     prefix = f"{name}." if name else ""
     return [
         (each, chosen)
@@ -74,7 +74,7 @@ def _pairs(name: str, sequential: torch.nn.Module) -> list[tuple[str, str]]:
 def _fitting(
     pairs: list[tuple[str, str]], modules: dict[str, torch.nn.Module], degree: int, passed: list[str]
 ) -> Found:
-    """The pairs that can be split. Pairs whose inner width is not divisible are added to `passed`."""
+    """Return the pairs that can be split. Pairs whose inner width is not divisible are added to `passed`."""
     found: Found = []
     uses = Counter(id(tensor) for module in modules.values() for tensor in module._parameters.values())
     for first, second in pairs:

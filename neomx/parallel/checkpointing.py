@@ -39,7 +39,7 @@ def checkpoint_blocks(net: Net, which: Which = True) -> Net:
 
 
 def chosen_by(net: Model, which: Which) -> list[torch.nn.Module]:
-    """The parts that `which` selects."""
+    """Return the parts that `which` selects."""
     return _pieces(net) if which is True else _matching(net, [which] if isinstance(which, str) else which)
 
 
@@ -51,7 +51,7 @@ def _pieces(net: Model) -> list[torch.nn.Module]:
 
 
 def _matching(net: Model, patterns: Sequence[str]) -> list[torch.nn.Module]:
-    """The parts that match. Of nested parts, only the outermost."""
+    """Return the parts that match. Of nested parts, only the outermost."""
     modules = {name: module for name, module in module_of(net).named_modules() if name}
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in modules):
@@ -68,7 +68,7 @@ def _matching(net: Model, patterns: Sequence[str]) -> list[torch.nn.Module]:
 
 
 def _contexts(module: torch.nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """The contexts for the first run of a part and for its recomputation."""
+    """Return the contexts for the first run of a part and for its recomputation."""
     random.generator(cpu())  # creates the generator before its state is saved
     called_as_block = isinstance(module, Twin) and module.entered
     return nullcontext(), _again(module, random.states(), modes.training if called_as_block else module.training)

@@ -58,7 +58,7 @@ def _has_gradient(param: Weight) -> bool:
 
 
 def _local(param: Weight, counts: bool) -> tuple[NDArray, bool]:
-    """This worker's part of a gradient, and whether it counts. A gradient that stages share counts only once."""
+    """Return this worker's part of a gradient, and whether it counts. A gradient that stages share counts only once."""
     if isinstance(param, Parameter):
         weight, counts = part_of(param), param.placement.is_first
     else:

@@ -49,11 +49,11 @@ class Crossing:
         return _moved(x, self._same, self._sum)
 
     def sum(self, x: Tensor) -> Tensor:
-        """The sum over the workers."""
+        """Return the sum over the workers."""
         return _moved(x, self._sum, self._same)
 
     def split(self, x: Tensor) -> Tensor:
-        """This worker's part of a replicated tensor, along the sequence."""
+        """Return this worker's part of a replicated tensor, along the sequence."""
         return _moved(x, self._part(SEQUENCE), self._gather(SEQUENCE))
 
     def join(self, x: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class Crossing:
         return _moved(x, self._gather(SEQUENCE), self._sum_part)
 
     def sum_split(self, x: Tensor) -> Tensor:
-        """This worker's part, along the sequence, of the sum over the workers."""
+        """Return this worker's part, along the sequence, of the sum over the workers."""
         return _moved(x, self._sum_part, self._gather(SEQUENCE))
 
     # ---- without ----

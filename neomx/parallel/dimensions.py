@@ -69,17 +69,17 @@ def register_dimension(kind: Class) -> Class:
 
 
 def registered() -> list[Dimension]:
-    """All dimensions, in the order of registration."""
+    """Return all dimensions, in the order of registration."""
     return list(_registered.values())
 
 
 def in_mesh() -> list[Dimension]:
-    """All dimensions, from the outermost of the mesh to the innermost. The order is the same on all workers."""
+    """Return all dimensions, from the outermost of the mesh to the innermost. The order is the same on all workers."""
     return sorted(_registered.values(), key=lambda each: (each.order, each.name))
 
 
 def find_dimension(name: str) -> Dimension:
-    """The dimension with this name."""
+    """Return the dimension with this name."""
     if name not in _registered:
         known = ", ".join(_registered)
         raise ValueError(
@@ -92,11 +92,11 @@ def find_dimension(name: str) -> Dimension:
 def check_degree(name: str, degree: object) -> None:
     """Raise if `degree` is not a valid number of workers."""
     if not isinstance(degree, int) or isinstance(degree, bool) or degree < 1:
-        raise ValueError(f"Layout: {name} must be a whole number from 1, received {degree!r}")
+        raise ValueError(f"Layout: {name} must be a positive integer, received {degree!r}")
 
 
 def parse_degrees(text: str) -> dict[str, int]:
-    """The degrees in 'data=2,tensor=2'. Names are not checked, because only the program knows its registered ones."""
+    """Return the degrees in 'data=2,tensor=2'. Names are not checked, because the program may register more."""
     degrees: dict[str, int] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, _, degree = (each.strip() for each in part.partition("="))
@@ -109,7 +109,7 @@ def parse_degrees(text: str) -> dict[str, int]:
 
 
 def equation(degrees: Mapping[str, int]) -> tuple[str, str]:
-    """The product of degrees as text, with names and with values. Dimensions that are not given have degree 1."""
+    """Return the product of degrees as text, with names and with values. The default degree is 1."""
     shown: dict[str, int] = {**dict.fromkeys(_registered, 1), **degrees}
     return _product(shown), _product(shown.values())
 

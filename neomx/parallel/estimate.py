@@ -151,7 +151,7 @@ def estimate(
     loss: Callable[..., Any] | None = None,
     target: Any = None,
 ) -> Estimate:
-    """The memory that each worker of a layout needs, and the bytes it exchanges per step. Nothing is allocated.
+    """Return the memory that each worker of a layout needs, and the bytes it exchanges per step. Nothing is allocated.
 
     `net` is a Block, initialized or not, or a torch module, possibly on the meta device. It is not changed. `batch` is
     the input of one worker in a step: an array, a tensor, a shape (for float32), or a list of several. With
@@ -176,9 +176,9 @@ def estimate(
 
 
 def _cut(tensors: list[torch.Tensor], microbatches: int) -> list[torch.Tensor]:
-    """The first micro-batch of each tensor."""
+    """Return the first micro-batch of each tensor."""
     if not isinstance(microbatches, int) or microbatches < 1:
-        raise ValueError(f"microbatches must be a whole number from 1, received {microbatches!r}")
+        raise ValueError(f"microbatches must be a positive integer, received {microbatches!r}")
     for tensor in tensors:
         if not tensor.dim() or len(tensor) % microbatches:
             raise ValueError(
@@ -319,7 +319,7 @@ class _Workers:
         return gathers([kind for kind, stage, _ in self._orders[self._places[number]] if stage == number], shard)
 
     def _shared(self, mine: list[int]) -> list[torch.Tensor]:
-        """The trained parameters that these stages share with others, such as tied embeddings."""
+        """Return the trained parameters that these stages share with others, such as tied embeddings."""
         elsewhere = [stage for number, stage in enumerate(self._stages) if number not in mine]
         theirs = {id(param) for stage in elsewhere for param in stage.parameters()}
         here = {id(param): param for number in mine for param in self._stages[number].parameters()}
@@ -338,7 +338,7 @@ def _tensors_in(output: Any) -> list[torch.Tensor]:
 
 
 def _orders(schedule: Schedule, places: list[int], microbatches: int) -> dict[int, list[tuple[str, int, int]]]:
-    """The actions of each worker in order, (kind, stage, micro-batch), according to torch's schedule."""
+    """Return the actions of each worker in order, (kind, stage, micro-batch), according to torch's schedule."""
     workers, total = max(places) + 1, len(places)
     stages = [
         _NoStage(stage_index=stage, num_stages=total, group_size=workers, group_rank=0, is_last=stage == total - 1)
@@ -362,7 +362,7 @@ class _NoStage:
 
 
 def most_at_once(order: Sequence[tuple[str, int, int]], activations: Mapping[int, int]) -> int:
-    """The most that a worker keeps. A micro-batch stays from its forward to its backward for the weights."""
+    """Return the most that a worker keeps. A micro-batch stays from its forward to its backward for the weights."""
     held = most = 0
     for kind, stage, _ in order:
         held += {"F": 1, "B": -1, "W": -1}.get(kind, 0) * activations[stage]
@@ -371,7 +371,7 @@ def most_at_once(order: Sequence[tuple[str, int, int]], activations: Mapping[int
 
 
 def gathers(kinds: Sequence[str], shard: str) -> int:
-    """How often the parameters of a stage are gathered. After a backward they stay until the next forward ends."""
+    """Return how often a stage's parameters are gathered. After a backward they stay until the next forward ends."""
     whole, count = False, 0
     for kind in kinds:
         count += not whole
@@ -430,7 +430,7 @@ class _Shares:
 
 
 def _rows(tensors: Sequence[torch.Tensor], parts: int) -> list[torch.Tensor]:
-    """The first worker's rows of each tensor. No other worker has more."""
+    """Return the first worker's rows of each tensor. No other worker has more."""
     return [tensor[: -(-tensor.shape[0] // parts)] if tensor.dim() and parts > 1 else tensor for tensor in tensors]
 
 
@@ -449,7 +449,7 @@ def _arrays(state: Any) -> list[torch.Tensor]:
 
 
 def _units(modules: list[torch.nn.Module]) -> list[int]:
-    """The bytes of each unit that is gathered at once: blocks or pieces of a pipeline, and the remainder."""
+    """Return the bytes of each unit that is gathered in one call: blocks or pieces of a pipeline, and the remainder."""
     alone = len(modules) == 1
     found = units(layer_of(modules[0])) if alone else modules
     apart = {id(param) for unit in found for param in unit.parameters()}

@@ -19,7 +19,7 @@ from .module import workers_of
 
 
 def is_uninitialised(net: Block) -> bool:
-    """Whether `initialize` has not been called on a Block."""
+    """Return whether `initialize` has not been called on a Block."""
     params = net.collect_params().values()
     return bool(params) and not any(has_values(param) or is_waiting(param) for param in params)
 

@@ -53,12 +53,12 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str) -> Layout:
-        """The layout for text such as 'data=2,tensor=2'."""
+        """Return the layout for text such as 'data=2,tensor=2'."""
         return cls(**parse_degrees(text))
 
     @classmethod
     def from_env(cls) -> Layout:
-        """The layout passed to `neomx run --layout`. Without one, all workers process different samples."""
+        """Return the layout passed to `neomx run --layout`. Without one, all workers process different samples."""
         text = os.environ.get(VARIABLE)
         return cls(data=session().world.size) if text is None else cls.parse(text)
 
@@ -82,7 +82,7 @@ class Layout:
         return {each.name: self._degrees.get(each.name, 1) for each in in_mesh()}
 
     def degree(self, *names: str) -> int:
-        """The number of workers along some dimensions: the product of their degrees."""
+        """Return the number of workers along some dimensions: the product of their degrees."""
         return prod(self._degrees.get(find_dimension(name).name, 1) for name in names)
 
     @property
@@ -102,7 +102,7 @@ class Layout:
     # ---- coordinates ----
 
     def coordinates(self, rank: int | None = None) -> dict[str, int]:
-        """The coordinates of a worker along each dimension, in mesh order. The default is this worker."""
+        """Return the coordinates of a worker along each dimension, in mesh order. The default is this worker."""
         rank = session().world.rank if rank is None else rank
         numbers: dict[str, int] = {}
         for name, degree in reversed(self.degrees.items()):
@@ -110,7 +110,7 @@ class Layout:
         return dict(reversed(numbers.items()))
 
     def peers(self, *names: str) -> list[int]:
-        """The ranks of the workers that differ from this one only along these dimensions, including this one."""
+        """Return the ranks of the workers that differ from this one only along these dimensions, including this one."""
         fixed = {name: number for name, number in self.coordinates().items() if name not in names}
         return [rank for rank in range(self.size) if fixed.items() <= self.coordinates(rank).items()]
 
@@ -156,7 +156,7 @@ class Layout:
         return self.degree(*(each.name for each in in_mesh() if each.splits_samples))
 
     def share(self, dataset: Any, shuffle: bool = False, seed: int = 0) -> ShardedDataset:
-        """This worker's share of a dataset, as `mx.dist.shard` gives. Workers that compute together share it."""
+        """Return this worker's share of a dataset, as `mx.dist.shard` does. Workers that compute together share it."""
         return ShardedDataset(dataset, shuffle, seed, self.batch_rank, self.batch_size)
 
     # ---- the mesh ----
@@ -195,7 +195,7 @@ def check_layout(layout: object) -> None:
 
 
 def backend() -> str | None:
-    """The backend for the groups of the mesh: that of neomx, or None for torch's default on GPUs."""
+    """Return the backend for the groups of the mesh: that of neomx, or None for torch's default on GPUs."""
     from ..comm.engine import register
 
     name: str = register()
@@ -217,5 +217,5 @@ def _make_mesh(degrees: Mapping[str, int]) -> DeviceMesh:
     for name in names:
         group = mesh.get_group(name)
         if isinstance(group, EngineGroup):
-            group.what = find_dimension(name).exchanges or f"what the dimension {name} exchanges"
+            group.what = find_dimension(name).exchanges or f"data of the dimension {name}"
     return mesh

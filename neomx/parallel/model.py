@@ -21,15 +21,15 @@ def check_model(net: object) -> None:
 
 
 def module_of(net: Model) -> torch.nn.Module:
-    """The torch module of a model: the twin of a Block, or the module itself."""
+    """Return the torch module of a model: the twin of a Block, or the module itself."""
     return net.torch() if isinstance(net, Block) else net
 
 
 def elements_of(weight: Weight) -> int:
-    """The number of elements of a parameter over all workers."""
+    """Return the number of elements of a parameter over all workers."""
     return math.prod(weight.shape or ())
 
 
 def parameters_of(net: Model) -> list[Parameter]:
-    """The Parameters of a Block, without duplicates. A torch module has none."""
+    """Return the Parameters of a Block, without duplicates. A torch module has none."""
     return list(dict.fromkeys(net._collect_params_with_prefix().values())) if isinstance(net, Block) else []

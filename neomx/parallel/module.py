@@ -19,14 +19,14 @@ laid_out: WeakKeyDictionary[torch.nn.Module, LayoutWorkers] = WeakKeyDictionary(
 
 
 def workers_of(net: Model) -> LayoutWorkers | None:
-    """The workers over which a model is distributed, or None without a layout."""
+    """Return the workers over which a model is distributed, or None without a layout."""
     if isinstance(net, Block):
         return workers_holding(net.collect_params().values())
     return laid_out.get(net)
 
 
 def state_dict(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The `state_dict` of the whole model, on the CPU of every worker. All workers must call it."""
+    """Return the `state_dict` of the whole model, on the CPU of every worker. All workers must call it."""
     workers = laid_out.get(module)
     owners = {} if workers is None else workers.owners
     stages = None if workers is None else workers.pipeline_group
@@ -61,7 +61,7 @@ def load_state_dict(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> 
 
 
 def optimizer(module: torch.nn.Module, kind: type[torch.optim.Optimizer], **options: Any) -> torch.optim.Optimizer:
-    """A torch optimizer for a module with shard='optimizer'. Each worker holds the states of some parameters."""
+    """Return a torch optimizer for a module with shard='optimizer'. Each worker holds the states of some parameters."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     workers = laid_out.get(module)

@@ -31,7 +31,7 @@ def without_memory() -> Iterator[Any]:
 
 
 def tensor_like(given: Any) -> torch.Tensor:
-    """A phantom of an array or a tensor, or of a shape with dtype float32."""
+    """Return a phantom of an array or a tensor, or of a shape with dtype float32."""
     if isinstance(given, NDArray):
         given = given._data
     if isinstance(given, np.ndarray):
@@ -53,7 +53,7 @@ def inputs_like(batch: Any) -> list[torch.Tensor]:
 
 
 def phantom_of(net: Model, inputs: Sequence[torch.Tensor]) -> torch.nn.Module:
-    """A copy of a net, the twin of a Block or a torch module, with phantom parameters. `inputs` determine shapes."""
+    """Return a copy of a net (the twin of a Block, or a torch module) with phantom parameters, for these inputs."""
     tensors = _tensors(net)
     memo: dict[int, Any] = {id(tensor): _phantom(tensor) for tensor in tensors}
     copied: Model = copy.deepcopy(net, memo)
@@ -68,7 +68,7 @@ def phantom_of(net: Model, inputs: Sequence[torch.Tensor]) -> torch.nn.Module:
 
 
 def _tensors(net: Model) -> list[torch.Tensor]:
-    """All tensors of a net."""
+    """Return all tensors of a net."""
     if not isinstance(net, Block):
         check_model(net)
         return [*net.parameters(), *net.buffers()]
@@ -136,7 +136,7 @@ class Saved:
         self._inside, self._again = {}, 0
 
     def leave(self) -> None:
-        """It ends."""
+        """Leave the part that recomputes its activations."""
         self._inside, self.again = None, max(self.again, self._again)
 
 

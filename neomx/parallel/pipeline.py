@@ -50,11 +50,11 @@ class Pipeline:
         return self.group.messages if isinstance(self.group, EngineGroup) else {}
 
     def _seconds_waited(self) -> float:
-        """The total time that this worker has waited for messages; 0 for groups that do not measure it."""
+        """Return the total time that this worker has waited for messages; 0 for groups that do not measure it."""
         return self.group.waited if isinstance(self.group, EngineGroup) else 0.0
 
     def tag(self, stage: int, number: int, backward: bool = False) -> int:
-        """The tag of the message with the input of a stage for a micro-batch."""
+        """Return the tag of the message with the input of a stage for a micro-batch."""
         return 1 + (2 * stage + backward) * self.microbatches + number
 
     def run(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> None:
@@ -88,7 +88,7 @@ class Pipeline:
 
     @torch.no_grad()
     def _boundaries(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The outputs of each stage for one micro-batch, as tensors without memory, found by a run in predict mode."""
+        """Return the outputs of each stage for one micro-batch, as phantoms, from a run in predict mode."""
         outputs: list[torch.Tensor] = []
         for number in range(self.total):
             header = torch.zeros(_HEADER, dtype=torch.int64)
@@ -173,7 +173,7 @@ _TYPES = [
 
 
 def _describe(tensor: torch.Tensor) -> torch.Tensor:
-    """The dtype, shape and strides of a tensor as numbers."""
+    """Return the dtype, shape and strides of a tensor as numbers."""
     header = torch.zeros(_HEADER, dtype=torch.int64)
     dims = tensor.dim()
     header[:2] = torch.tensor([_TYPES.index(tensor.dtype), dims])

@@ -52,15 +52,15 @@ class Divided(Placement):
         self.workers.reshard()
 
     def identity(self, array: NDArray) -> int:
-        """A number that changes when torch replaces the tensor of the Parameter."""
+        """Return a number that changes when torch replaces the tensor of the Parameter."""
         return id(array._data)
 
     def part(self, array: NDArray) -> NDArray:
-        """The part of the Parameter that this worker updates."""
+        """Return the part of the Parameter that this worker updates."""
         return LeafPart(array) if isinstance(array._data, DTensor) else array
 
     def whole(self, arrays: list[NDArray]) -> NDArray:
-        """The whole value on the CPU of the first worker of the model, which writes files; empty elsewhere.
+        """Return the whole value on the CPU of the first worker of the model, which writes files; empty elsewhere.
 
         All workers must call it.
         """
@@ -96,13 +96,13 @@ class Divided(Placement):
 
 
 def workers_holding(params: Iterable[Parameter | torch.Tensor]) -> LayoutWorkers | None:
-    """The workers over which any of these Parameters or torch parameters is distributed, or None."""
+    """Return the workers over which any of these Parameters or torch parameters is distributed, or None."""
     placements = (param.placement for param in params if isinstance(param, Parameter))
     return next((each.workers for each in placements if isinstance(each, Divided)), None)
 
 
 def region(tensor: DTensor) -> tuple[slice, ...]:
-    """The slices of the whole tensor that this worker holds."""
+    """Return the slices of the whole tensor that this worker holds."""
     shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
     return tuple(
         slice(None) if length == whole else slice(at, at + length)
@@ -144,7 +144,7 @@ class LeafGradient(NDArray):
 
 
 def local_gradient(leaf: torch.Tensor) -> torch.Tensor | None:
-    """This worker's part of the gradient of a parameter. Partial gradients are summed over the workers first."""
+    """Return this worker's part of the gradient of a parameter. Partial gradients are summed over the workers first."""
     gradient = leaf.grad
     if not isinstance(gradient, DTensor):
         return gradient
@@ -167,7 +167,7 @@ def _total(groups: tuple[dist.ProcessGroup, ...]) -> Total:
 
 
 def total_of(leaf: DTensor) -> Total:
-    """A function that sums over the workers that hold the other parts. Equal placements share one function."""
+    """Return a function that sums over the workers that hold the other parts. Equal placements share one function."""
     mesh = leaf.device_mesh
     divided = [at for at, kind in enumerate(leaf.placements) if not kind.is_replicate() and mesh.size(at) > 1]
     return _total(tuple(mesh.get_group(at) for at in divided))

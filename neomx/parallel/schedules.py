@@ -27,12 +27,12 @@ class Schedule:
         return getattr(pipelining, self.kind)(stages if self.several else stages[0], microbatches, **options)
 
     def bubble(self, workers: int, stages: int, microbatches: int) -> float:
-        """The minimum fraction of idle time, if all stages take equally long and backward takes twice as long."""
+        """Return the minimum idle fraction, if all stages take equally long and backward takes twice as long."""
         steps = microbatches * (stages // workers) * (3 if self.splits else 1)
         return (workers - 1) / (steps + workers - 1)
 
     def place(self, stage: int, workers: int) -> int:
-        """The worker that holds a stage."""
+        """Return the worker that holds a stage."""
         lap, place = divmod(stage, workers)
         return workers - 1 - place if self.returns and lap % 2 else place
 
@@ -81,7 +81,7 @@ SCHEDULES = {
 
 
 def find_schedule(name: str) -> Schedule:
-    """The schedule with this name."""
+    """Return the schedule with this name."""
     if not isinstance(name, str) or name not in SCHEDULES:
         raise ValueError(
             f"unknown schedule {name!r}.{suggest(str(name), SCHEDULES)} Expected one of {', '.join(SCHEDULES)}"

@@ -31,14 +31,14 @@ def apply_in_shares(
 
 
 def share(tensor: torch.Tensor, rank: int, size: int) -> slice:
-    """The rows of a tensor that belong to a worker."""
+    """Return the rows of a tensor that belong to a worker."""
     rows = tensor.shape[0]
     width = -(-rows // size)
     return slice(min(rank * width, rows), min((rank + 1) * width, rows))
 
 
 def share_of(weight: NDArray, group: Group) -> Part:
-    """This worker's rows of a weight, which may itself be a part."""
+    """Return this worker's rows of a weight, which may itself be a part."""
     mine = share(weight._data, group.rank, group.size)
     whole, split = tuple(weight.shape), [slice(None)] * len(weight.shape)
     total: Total | None = None
@@ -51,7 +51,7 @@ def share_of(weight: NDArray, group: Group) -> Part:
 
 @cache
 def _sum_over(group: Group, total: Total | None) -> Total:
-    """A function that sums over a group and then by `total`. Equal arguments share one function."""
+    """Return a function that sums over a group and then by `total`. Equal arguments share one function."""
 
     def sum_all(x: torch.Tensor) -> torch.Tensor:
         x = group.all_reduce_(x.clone(), what="norms")

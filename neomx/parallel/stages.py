@@ -25,7 +25,7 @@ class Piece(torch.nn.Module):
     """An indivisible part of a model that runs on tensors: a Block, a torch module, or a function."""
 
     def __init__(self, name: str, part: Component, takes_arrays: bool = False) -> None:
-        """`takes_arrays` tells that a function takes arrays instead of tensors."""
+        """`takes_arrays` means that a function takes arrays instead of tensors."""
         super().__init__()
         self.name, self.part, self._takes_arrays = name, part, takes_arrays
         if isinstance(part, torch.nn.Module):
@@ -43,7 +43,7 @@ class Piece(torch.nn.Module):
             self.run = self.part.torch()
 
     def holds(self) -> list[Weight]:
-        """The Parameters of the Block, or the torch parameters of a torch module."""
+        """Return the Parameters of the Block, or the torch parameters of a torch module."""
         if isinstance(self.part, Block):
             return list(self.part.collect_params().values())
         return list(self.parameters())
@@ -63,7 +63,7 @@ class StageModule(torch.nn.Module):
     """Consecutive pieces, run one after the other."""
 
     def __init__(self, pieces: Iterable[Piece], detached: bool) -> None:
-        """`detached` tells that the schedule detaches outputs in place, so they must not be views."""
+        """`detached` means that the schedule detaches outputs in place, so they must not be views."""
         super().__init__()
         self.pieces = torch.nn.ModuleList(pieces)
         self._detached = detached
@@ -86,7 +86,7 @@ class StageModule(torch.nn.Module):
 
 
 def pieces_of(net: Model) -> list[Piece]:
-    """The pieces of a model in execution order. Raise if the model does not define them."""
+    """Return the pieces of a model in execution order. Raise if the model does not define them."""
     parts = list(parts_of(net))
     if parts == [("", net)]:
         raise MXNetError(
@@ -102,7 +102,7 @@ def _title(net: Model) -> str:
 
 
 def parts_of(part: Component, name: str = "") -> Iterable[tuple[str, Component]]:
-    """The consecutive parts of a model by name, or the model itself if it does not define parts."""
+    """Return the consecutive parts of a model by name, or the model itself if it does not define parts."""
     stages, listed = getattr(part, "stages", None), list[tuple[str, Component]]()
     if callable(stages):
         listed = list(stages())
@@ -137,7 +137,7 @@ def refuse_homeless(net: Model, pieces: Sequence[Piece]) -> None:
 
 
 def balance(costs: Sequence[float], count: int) -> list[int]:
-    """The end of each of `count` stages that minimizes the cost of the slowest stage. The result is optimal."""
+    """Return the end of each of `count` stages that minimizes the cost of the slowest stage. The result is optimal."""
     sums = [0.0, *accumulate(costs)]
     pieces = len(costs)
     best = [sums[end] for end in range(pieces + 1)]  # cost of the slowest stage, if pieces up to `end` form one
@@ -156,7 +156,7 @@ def balance(costs: Sequence[float], count: int) -> list[int]:
 
 
 def ends_at(names: Sequence[str], pieces: Sequence[Piece]) -> list[int]:
-    """The end of each stage, if each of these pieces starts a new stage."""
+    """Return the end of each stage, if each of these pieces starts a new stage."""
     known = [piece.name for piece in pieces]
     starts = []
     for name in names:
@@ -177,12 +177,12 @@ def ends_at(names: Sequence[str], pieces: Sequence[Piece]) -> list[int]:
 
 
 def by_parameters(pieces: Sequence[Piece]) -> list[float]:
-    """The cost of each piece: its number of parameter elements, at least a small positive cost."""
+    """Return the cost of each piece: its number of parameter elements, at least a small positive cost."""
     return [1.0 + sum(elements_of(param) for param in piece.holds()) for piece in pieces]
 
 
 def by_time(pieces: Sequence[Piece], inputs: Sequence[torch.Tensor]) -> list[float]:
-    """The cost of each piece: seconds for forward and backward of one micro-batch, measured by the first worker."""
+    """Return the cost of each piece: seconds for forward and backward of one micro-batch, on the first worker."""
     seconds = []
     for piece in pieces:
         piece.train(False)
@@ -246,7 +246,7 @@ class Cut:
             )
 
     def groups(self, inputs: Sequence[torch.Tensor]) -> list[list[Piece]]:
-        """The pieces of each stage. `inputs` is one micro-batch, used to measure time."""
+        """Return the pieces of each stage. `inputs` is one micro-batch, used to measure time."""
         ends = self._given
         if ends is None:
             costs = by_parameters(self.pieces) if self._how == "parameters" else by_time(self.pieces, inputs)
@@ -259,5 +259,5 @@ class Cut:
         return self.schedule.bubble(self.workers, self.stages, self.microbatches)
 
     def place(self, stage: int) -> int:
-        """The worker of the pipeline that holds a stage."""
+        """Return the worker of the pipeline that holds a stage."""
         return self.schedule.place(stage, self.workers)

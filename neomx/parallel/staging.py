@@ -67,7 +67,7 @@ def lay_out_stages(
 
 
 def _holders(groups: list[list[Piece]], cut: Cut) -> dict[Weight, list[int]]:
-    """The workers of the pipeline that hold each parameter, in order."""
+    """Return the workers of the pipeline that hold each parameter, in order."""
     holders: dict[Weight, list[int]] = {}
     for number, pieces in enumerate(groups):
         for param in (each for piece in pieces for each in piece.holds()):
@@ -95,7 +95,7 @@ def _owners(net: torch.nn.Module, groups: list[list[Piece]], cut: Cut) -> dict[s
 
 
 def _shared(stages: dict[int, StageModule], holders: dict[Weight, list[int]]) -> list[tuple[Home, list[int]]]:
-    """The location of each parameter that this worker shares with others, and the workers that hold it."""
+    """Return the location of each parameter that this worker shares with others, and the workers that hold it."""
     homes: dict[int, Home] = {}
     for stage in stages.values():
         for module in stage.modules():
@@ -114,7 +114,7 @@ def _tensor(param: Weight) -> torch.Tensor:
 
 
 def _group(layout: Layout, places: Sequence[int]) -> Group:
-    """The workers at these positions of this worker's pipeline."""
+    """Return the workers at these positions of this worker's pipeline."""
     peers = layout.peers("pipeline")
     group: Group | None = session().group.subgroup([peers[place] for place in places])
     assert group is not None  # this worker is one of them
@@ -130,7 +130,7 @@ def _add(home: Home, group: Group) -> None:
 
 
 def _gradient_of(leaf: torch.Tensor) -> torch.Tensor:
-    """This worker's part of a gradient, or zeros if backward has not written one."""
+    """Return this worker's part of a gradient, or zeros if backward has not written one."""
     if leaf.grad is None:
         leaf.grad = torch.zeros_like(leaf)
     gradient = local_gradient(leaf)
@@ -153,7 +153,7 @@ def _average(stages: Sequence[StageModule], group: Group) -> None:
 
 
 def _described(groups: list[list[Piece]], cut: Cut) -> list[str]:
-    """One line of text per stage."""
+    """Return one line of text per stage."""
     lines = []
     for number, pieces in enumerate(groups):
         first, last = pieces[0].name, pieces[-1].name

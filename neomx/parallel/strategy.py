@@ -55,11 +55,11 @@ class LayoutStrategy(AllReduce):
         return Round([0] * len(said), divisors, divisors, True, bool(said[:, 1].any()))
 
     def divisor_of(self, round: Round) -> float:
-        """The number of samples of all workers."""
+        """Return the number of samples of all workers."""
         return sum(round.divisors)
 
     def agree(self, divisor: float) -> float:
-        """The divisor that all workers agree on, for gradients that are already summed."""
+        """Return the divisor that all workers agree on, for gradients that are already summed."""
         return self.divisor_of(self.begin_round(divisor, False))
 
     def prepare(self) -> None:
@@ -73,7 +73,7 @@ class LayoutStrategy(AllReduce):
         super().prepare()
 
     def summed_before(self) -> set[int]:
-        """The parameters whose gradients are already summed over all workers when backward ends."""
+        """Return the parameters whose gradients are already summed over all workers when backward ends."""
         alone = self._batch.size == 1  # no other worker has samples for these parameters
         return set(range(len(self.trained))) if alone or self._workers.sharded else set()
 
@@ -108,7 +108,7 @@ class LayoutStrategy(AllReduce):
         return self._workers.shard == "optimizer" and self._batch.size > 1
 
     def _seen(self, weights: Sequence[NDArray]) -> list[Any]:
-        """The parts of weights that the Updater sees."""
+        """Return the parts of weights that the Updater sees."""
         if not self._in_shares:
             return list(weights)
         for weight in weights:
@@ -119,7 +119,7 @@ class LayoutStrategy(AllReduce):
     # ---- states in files ----
 
     def _held(self) -> dict[int | str, NDArray]:
-        """The part of each weight that the Updater sees, by key."""
+        """Return the part of each weight that the Updater sees, by key."""
         self.follow()
         return dict(zip(self.trained.keys, self._seen(self.trained.weights[0]), strict=True))
 
@@ -144,7 +144,7 @@ class LayoutStrategy(AllReduce):
 
 
 def _assembled(tensor: torch.Tensor, part: Part) -> torch.Tensor:
-    """The whole tensor of which each worker holds a part: the sum of the parts in arrays of zeros."""
+    """Return the whole tensor of which each worker holds a part: the sum of the parts in arrays of zeros."""
     whole = tensor.new_zeros(part.whole_shape)
     whole[part.split] = tensor
     return part.total(whole)

@@ -1,7 +1,7 @@
-"""How the workers of a tensor group share one layer: which part of its weights each has, what goes in, what comes out.
+"""Styles of tensor parallelism: how a layer's weights, inputs and outputs are distributed over a tensor group.
 
-The weights are DTensors; a layer computes on this worker's parts of them, and on plain tensors. What has to cross
-between workers does so where a layer begins or ends.
+The weights are DTensors. A layer computes on this worker's parts of them, and on plain tensors. Communication takes
+place where a layer begins or ends.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from .crossing import Crossing
 from .vocabulary import look_up
 
 Tensor = torch.Tensor
-WHOLE, FEATURES, SEQUENCE = Replicate(), Shard(-1), Shard(1)  # how workers hold activations, (batch, time, features)
-ROWS, COLUMNS = Shard(0), Shard(1)  # of a weight, (outputs, inputs) or (vocabulary, width)
+WHOLE, FEATURES, SEQUENCE = Replicate(), Shard(-1), Shard(1)  # placements of activations, (batch, time, features)
+ROWS, COLUMNS = Shard(0), Shard(1)  # placements of a weight, (outputs, inputs) or (vocabulary, width)
 Way = Callable[[Crossing, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Style:
-    """What tensor parallelism does with one kind of layer."""
+    """How tensor parallelism distributes one kind of layer."""
 
-    layer: str  # 'dense', 'embedding', 'norm' (or one without weights), 'container'
-    weights: Mapping[str, Placement] = field(default_factory=dict)  # those not named are whole on every worker
-    takes: Placement = WHOLE  # how workers hold the input
-    uses: Placement = WHOLE  # how the layer needs it
-    gives: Placement = WHOLE  # how workers hold the output
-    local: bool = True  # whether the output is a plain tensor: this worker's part
-    even: bool = True  # whether all parts of the weight must be of one size
-    opens: bool = False  # whether layers beside it may take the same input
-    inside_sequence: bool = False  # whether its weights' gradients are right where workers have parts of the sequence
+    layer: str  # 'dense', 'embedding', 'norm' (also layers without weights), 'container'
+    weights: Mapping[str, Placement] = field(default_factory=dict)  # placements by name; other weights are replicated
+    takes: Placement = WHOLE  # placement of the input
+    uses: Placement = WHOLE  # placement of the input that the layer computes on
+    gives: Placement = WHOLE  # placement of the output
+    local: bool = True  # whether the output is a plain tensor, this worker's part
+    even: bool = True  # whether all parts of the weight must have the same size
+    opens: bool = False  # whether sibling layers may share the same input
+    inside_sequence: bool = False  # whether gradients are correct on sequence-sharded activations
 
     @cached_property
     def enter(self) -> Way | None:
-        """What the input of a Dense layer goes through."""
+        """The communication applied to the input of a Dense layer, or None."""
         if self.uses != WHOLE:
             return None
         return Crossing.join_copy if self.takes == SEQUENCE else Crossing.copy
 
     @cached_property
     def leave(self) -> Way | None:
-        """What its output goes through: sums of parts, or parts of the features."""
+        """The communication applied to its output: a sum of parts, or a gather of features; or None."""
         if self.layer == "dense" and self.weights["weight"] == COLUMNS:
             return Crossing.sum_split if self.gives == SEQUENCE else Crossing.sum
         return Crossing.join_features if self.gives == WHOLE else None
@@ -77,7 +77,7 @@ STYLES = {
     "sequence_region": Style("container", uses=SEQUENCE),
 }
 
-# Layers that are known to compute what is written below: one with a forward of its own is of another kind.
+# Layers whose computation is known here; a subclass that overrides forward is of another kind.
 _KINDS: dict[str, tuple[type, ...]] = {
     "dense": (nn.Dense, torch.nn.Linear),
     "embedding": (nn.Embedding, torch.nn.Embedding),
@@ -86,12 +86,12 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def layer_of(module: torch.nn.Module) -> Any:
-    """The Block that a module is the twin of; else the module."""
+    """Return the Block of which a module is the twin, or the module itself."""
     return module._block if isinstance(module, Twin) else module
 
 
 def kind_of(module: torch.nn.Module) -> str:
-    """Whose styles fit: 'dense', 'embedding', 'norm', 'container' for what has no weights itself, or 'other'."""
+    """Return the kind of layer: 'dense', 'embedding', 'norm', 'container' (no weights of its own) or 'other'."""
     layer = layer_of(module)
     computes = "hybrid_forward" if isinstance(module, Twin) else "forward"
     for kind, types in _KINDS.items():
@@ -102,30 +102,30 @@ def kind_of(module: torch.nn.Module) -> str:
 
 
 def fits(style: Style, module: torch.nn.Module) -> bool:
-    """Whether a style is for that kind of layer; norms' is also for what has no weights, such as Dropout."""
+    """Return whether a style is for this kind of layer; 'norm' also applies to layers without weights, as Dropout."""
     kind = kind_of(module)
     return kind == style.layer or (style.layer == "norm" and kind == "container")
 
 
 class Inputs:
-    """Layers side by side (query, key, value) take one input: it crosses once, and so does its gradient."""
+    """Inputs that sibling layers (query, key, value) share: the input and its gradient are communicated only once."""
 
     def __init__(self) -> None:
         self._last: tuple[Any, ...] = ()
 
     def enter(self, style: Style, crossing: Crossing, x: Tensor) -> Tensor:
-        """`x` as the layer needs it."""
+        """Return `x` in the placement that the layer needs."""
         way, graph = style.enter, torch.is_grad_enabled()
         if self._last and self._last[0] is x and self._last[1:3] == (way, graph):
             return self._last[3]  # type: ignore[no-any-return]
         entered = x if way is None else way(crossing, x)
-        self._last = (x, way, graph, entered) if style.opens else ()  # the layer after them clears it
+        self._last = (x, way, graph, entered) if style.opens else ()  # the next layer of another style clears it
         return entered
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of which this worker computes its part."""
+    """A layer of which this worker computes one part."""
 
     module: torch.nn.Module
     style: Style
@@ -133,9 +133,9 @@ class Layer:
     inputs: Inputs
 
     def own(self, name: str) -> Any:
-        """This worker's part of a weight; None if there is no such.
+        """Return this worker's part of a weight; None if there is no weight of this name.
 
-        Where workers have parts of the sequence, a whole weight's gradient is the sum of theirs.
+        If the workers have parts of the sequence, the gradient of a replicated weight is summed over them.
         """
         weight: Any = self.module._parameters.get(name)
         if weight is None:
@@ -144,7 +144,7 @@ class Layer:
         return weight.to_local(grad_placements=[Partial()] if summed else None)
 
     def dense(self, x: Tensor, product: Callable[..., Tensor], activate: Callable[[Tensor], Tensor]) -> Tensor:
-        """A Dense layer, by rows or by columns of its weight."""
+        """Compute a Dense layer whose weight is split by rows or columns."""
         x = self.inputs.enter(self.style, self.crossing, x)
         weight, bias, leave = self.own("weight"), self.own("bias"), self.style.leave or _stay
         if self.style.weights["weight"] == COLUMNS:
@@ -154,7 +154,7 @@ class Layer:
         return out if self.style.local else self.together(out)
 
     def together(self, scores: Tensor) -> DTensor:
-        """Scores of which each worker has some classes, as one tensor."""
+        """Return scores as one DTensor, of which each worker has some classes."""
         shape = torch.Size((*scores.shape[:-1], len(self.module._parameters["weight"])))  # type: ignore[arg-type]
         stride, placement = torch.empty(shape, device="meta").stride(), [Shard(scores.dim() - 1)]
         return DTensor.from_local(
@@ -162,16 +162,16 @@ class Layer:
         )
 
     def dense_module(self, x: Tensor) -> Tensor:
-        """torch's Linear."""
+        """Compute torch's Linear."""
         return self.dense(x, F.linear, lambda out: out)
 
     def dense_block(self, x: NDArray) -> NDArray:
-        """Dense, through the op table."""
+        """Compute gluon's Dense, through the op table."""
         block, ctx = layer_of(self.module), x._ctx
         if self.style.weights["weight"] == COLUMNS and block._flatten and x.ndim != 2:
             raise MXNetError(
-                f"{self.crossing.layer}: a Dense layer whose inputs workers hold together takes (batch, features), "
-                f"received the shape {x.shape}. Make it with flatten=False"
+                f"{self.crossing.layer}: a Dense layer with sharded inputs expects shape (batch, features), "
+                f"received {x.shape}. Create it with flatten=False"
             )
 
         def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -185,25 +185,25 @@ class Layer:
         return NDArray(self.dense(x._data, product, activate), ctx)
 
     def embedding(self, indices: Tensor, padding: int | None = None) -> Tensor:
-        """Rows for indices that all are in range."""
+        """Return the rows for indices, all of which must be in range."""
         if self.style.weights["weight"] == ROWS:
             return look_up(self.module._parameters["weight"], indices, self.crossing, padding)  # type: ignore[arg-type]
         return self.crossing.join_features(F.embedding(indices, self.own("weight"), padding))
 
     def embedding_module(self, indices: Tensor) -> Tensor:
-        """torch's Embedding."""
+        """Compute torch's Embedding."""
         rows = self.module._parameters["weight"].shape[0]  # type: ignore[union-attr]
         if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < rows:
             raise IndexError(f"{self.crossing.layer}: an index is out of bounds, the embedding has {rows} rows")
         return self.embedding(indices.long(), self.module.padding_idx)  # type: ignore[arg-type]
 
     def embedding_block(self, indices: NDArray) -> NDArray:
-        """Embedding, which takes the nearest row for what is out of range."""
+        """Compute gluon's Embedding, which clips indices that are out of range."""
         rows = self.module._parameters["weight"].shape[0]  # type: ignore[union-attr]
         return NDArray(self.embedding(indices._data.detach().long().clamp(0, rows - 1)), indices._ctx)
 
     def norm_module(self, x: Tensor) -> Tensor:
-        """torch's norms on this worker's part of the sequence."""
+        """Compute torch's normalization layers on this worker's part of the sequence."""
         module = self.module
         if isinstance(module, torch.nn.RMSNorm):
             return F.rms_norm(x, list(module.normalized_shape), self.own("weight"), module.eps)
@@ -211,7 +211,7 @@ class Layer:
         return F.layer_norm(x, list(module.normalized_shape), self.own("weight"), self.own("bias"), module.eps)
 
     def norm_block(self, x: NDArray) -> NDArray:
-        """LayerNorm on this worker's part of the sequence."""
+        """Compute LayerNorm on this worker's part of the sequence."""
         arrays = {name: NDArray(self.own(name), x._ctx) for name in self.module._parameters}
         return layer_of(self.module).hybrid_forward(nd, x, **arrays)  # type: ignore[no-any-return]
 
@@ -221,36 +221,36 @@ def _stay(_: Crossing, x: Tensor) -> Tensor:
 
 
 def _forward(block: HybridBlock, compute: Callable[[NDArray], Any], x: Any, *args: Any) -> Any:
-    """A Block's forward: of arrays the new one, of symbols that of its class."""
+    """Run a Block's forward: the new one for arrays, that of its class for symbols."""
     if not isinstance(x, NDArray):
         return type(block).forward(block, x, *args)
-    follow(block._reg_params.values())  # fully_shard has put the gathered tensor there: its gradient overwrites, too
+    follow(block._reg_params.values())  # fully_shard replaced them by gathered tensors, whose gradients overwrite, too
     return compute(x)
 
 
 def _seen(*_: Any) -> None:
-    """A hook that has a layer called by itself, not inside a hybridized Block's graph or a fused layer of torch."""
+    """A hook that does nothing, but prevents a layer from being fused into a hybridized graph or a torch fast path."""
 
 
 def _enter_region(crossing: Crossing, module: torch.nn.Module, args: Any) -> Any:
-    """Cut the input along the sequence: this worker goes on with its part of the steps."""
+    """Split the input along the sequence; this worker continues with its part of the time steps."""
     whole = args[0]
     if whole.dim() < 2 or whole.shape[1] % crossing.size:
         raise MXNetError(
-            f"{crossing.layer} (style 'sequence_region') takes sequences, (batch, time, ...), whose time "
-            f"{crossing.size} workers divide; received the shape {tuple(whole.shape)}. Pad or cut them"
+            f"{crossing.layer} (style 'sequence_region') expects input (batch, time, ...) with a time dimension "
+            f"divisible by {crossing.size} workers, received shape {tuple(whole.shape)}. Pad or truncate it"
         )
     return crossing.split(whole), *args[1:]
 
 
 def _leave_region(crossing: Crossing, module: torch.nn.Module, args: Any, output: Any) -> Any:
     if not isinstance(output, torch.Tensor):
-        raise MXNetError(f"{crossing.layer} (style 'sequence_region') must give one array, received {type(output)}")
+        raise MXNetError(f"{crossing.layer} (style 'sequence_region') must return one array, received {type(output)}")
     return crossing.join(output)
 
 
 def install(module: torch.nn.Module, name: str, chosen: str, mesh: DeviceMesh, inputs: Inputs) -> None:
-    """Have a layer, whose weights are distributed already, take and give what its style says."""
+    """Make a layer, whose weights are already distributed, follow its style."""
     style, crossing, kind = STYLES[chosen], Crossing(mesh, name or "the net"), kind_of(module)
     if chosen == "sequence_region":
         module.register_forward_pre_hook(partial(_enter_region, crossing))

@@ -1,4 +1,4 @@
-"""Task parallelism: independent pieces of work, each on some of the workers, and their results on all of them."""
+"""Task parallelism: independent tasks, each on some of the workers, with their results on all of them."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ Work = Callable[[], Any]
 
 
 def tasks(tasks: Mapping[str, Work | tuple[Work, float]], workers: int = 1) -> dict[str, Any]:
-    """Run independent tasks on groups of at least `workers` workers each; every worker gets {name: result}.
+    """Run independent tasks on groups of at least `workers` workers each. Every worker returns {name: result}.
 
-    A task is a function without arguments, or such a function and its weight: {'a': (train_a, 2), 'b': train_b}. All
-    workers call this with the same tasks.
+    A task is a function without arguments, or a pair of such a function and its weight: {'a': (train_a, 2), 'b':
+    train_b}. All workers must call this with the same tasks.
 
-    - Where there are workers enough, all tasks run at once, each on a share of the workers in proportion to its weight
-      (1 if not told), neighbours by rank.
-    - Where there are more tasks than groups, a group takes the next task when it has ended one: heavier ones first,
-      else in the order given.
+    - If there are enough workers, all tasks run concurrently. Each gets a number of adjacent ranks in proportion to its
+      weight (default 1).
+    - If there are more tasks than groups, a group takes the next task when it has finished one: heavier tasks first,
+    then
+      in the given order.
 
-    In a task the workers are among themselves: `mx.dist`, `mx.dist.shard` and a Trainer with kvstore='dist_sync' know
-    only those of the task, from rank 0. What was made before (a Trainer, a group of `mx.dist.new_group`) spans the
-    workers that it spanned then: so tasks that all run at once may share parameters.
+    Within a task, `mx.dist`, `mx.dist.shard` and a Trainer with kvstore='dist_sync' see only the workers of the task,
+    with ranks from 0. Objects created before (a Trainer, a group of `mx.dist.new_group`) still span their original
+    workers, so tasks that run concurrently may share parameters.
 
-    The result of a task is what its first worker returns: arrays, tensors, numbers, text, None, and lists, tuples and
-    dictionaries of them. If a task raises, those that have begun come to their ends, no other begins, and every worker
-    raises one MXNetError that names the task, the worker and what was raised.
+    The result of a task is the return value of its first worker: arrays, tensors, numbers, strings, None, and lists,
+    tuples and dictionaries of these. If a task raises, tasks that have started are finished, no other starts, and every
+    worker raises one MXNetError that names the task, the worker and the exception.
     """
     listed = [_Task.of(name, work) for name, work in _checked(tasks).items()]
     return _Run(listed, workers, session()).results()
@@ -56,7 +57,7 @@ class _Task:
         number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
         if not isinstance(name, str) or not callable(work) or not number or not 0 < weight < float("inf"):
             raise TypeError(
-                "expected {name: function} or {name: (function, weight)}, a weight being a number above 0; received "
+                "expected {name: function} or {name: (function, weight)}, with a weight greater than 0, received "
                 f"{name!r}: {given!r:.80}"
             )
         return _Task(name, work, float(weight))
@@ -64,12 +65,12 @@ class _Task:
 
 def _checked(tasks: Any) -> Mapping[str, Any]:
     if not isinstance(tasks, Mapping) or not tasks:
-        raise TypeError(f"expected tasks by their names, {{name: function}}, received {tasks!r:.80}")
+        raise TypeError(f"expected a dictionary of tasks, {{name: function}}, received {tasks!r:.80}")
     return tasks
 
 
 def shares(weights: Sequence[float], workers: int, least: int = 1) -> list[int]:
-    """How many workers each task has: at least `least`, and such that the greatest weight for a worker is smallest."""
+    """Return the number of workers of each task: at least `least`, minimizing the largest weight per worker."""
     counts = [least] * len(weights)
     for _ in range(workers - sum(counts)):
         neediest = max(range(len(counts)), key=lambda i: (weights[i] / counts[i], -i))
@@ -80,7 +81,8 @@ def shares(weights: Sequence[float], workers: int, least: int = 1) -> list[int]:
 class _Run:
     """One call of `tasks` on this worker.
 
-    Workers meet in a group of its own, the board, and in their team's: those remain when what a task made has failed.
+    Workers communicate in a separate group, the board, and in the group of their team. Both remain usable when groups
+    that a task created have failed.
     """
 
     def __init__(self, listed: list[_Task], workers: int, opened: Session):
@@ -104,8 +106,8 @@ class _Run:
         if other is not None:
             mine = ", ".join(task.name for task in self._tasks)
             raise MXNetError(
-                f"all workers must be given the same tasks: workers {self._board.ranks[0]} and "
-                f"{self._board.ranks[other]} were not. This one has {mine}"
+                f"all workers must pass the same tasks, but workers {self._board.ranks[0]} and "
+                f"{self._board.ranks[other]} differ. This worker has {mine}"
             )
 
     def _join_team(self) -> tuple[int, Group]:
@@ -113,8 +115,8 @@ class _Run:
         return next((at, team) for at, team in enumerate(made) if team is not None)
 
     def results(self) -> dict[str, Any]:
-        """Take part until all tasks are done; what they gave, in the order in which they were given."""
-        mine = self._opened.group.tasks  # whoever fails in a task will not come where the others wait for it
+        """Run tasks until all are done; return their results in the order of the tasks."""
+        mine = self._opened.group.tasks  # a worker that fails in a task does not join the collectives of the others
         mine.append(self._board.name)
         try:
             self._work()
@@ -136,7 +138,7 @@ class _Run:
             at = self._next(at)
 
     def _do(self, task: _Task) -> None:
-        """Do a task, among the workers of this team."""
+        """Run a task with the workers of this team."""
         group = self._team.clone("task")
         group.tasks = [*self._board.tasks, self._board.name]
         try:
@@ -149,7 +151,7 @@ class _Run:
             self._board.leave_task(self._board.name, f"its task {task.name!r} raised {_said(error)[0]}")
 
     def _next(self, at: int) -> int:
-        """The number of the next task for this team; beyond the last one if there is none, or one has failed."""
+        """Return the number of the next task for this team; beyond the last if there is none, or if one has failed."""
         if len(self._tasks) == len(self._teams):
             return len(self._tasks)
         self._team.wait_for_all(f"the task {self._tasks[at].name!r}")
@@ -168,7 +170,7 @@ class _Run:
         return len(self._teams) - 1 + store.add(f"{self._board.name}/taken", 1)
 
     def _refuse_failures(self, told: list[dict[str, Any]]) -> None:
-        """Raise if a task failed: for its cause, and not for what followed from that on other workers."""
+        """Raise if a task failed, with its cause rather than the resulting failures of other workers."""
         failed = [(rank, each["failed"], *each["why"]) for rank, each in enumerate(told) if each["failed"] is not None]
         if not failed:
             return
@@ -181,14 +183,14 @@ class _Run:
             )
         ended = {name for each in told for name in each["results"]} | {each[1] for each in failed}
         left = [name for name in self._order if name not in ended]
-        lines += [f"not begun: {', '.join(map(repr, left))}"] if left else []
+        lines += [f"not started: {', '.join(map(repr, left))}"] if left else []
         raise MXNetError("; ".join(lines)) from self._error
 
 
 def _teams(weights: list[float], least: int, size: int) -> list[list[int]]:
-    """The ranks of each team: one for each task, or as many of `least` workers as there can be."""
+    """Return the ranks of each team: one team per task, or as many teams of `least` workers as possible."""
     if not isinstance(least, int) or not 1 <= least <= size:
-        raise ValueError(f"workers must be from 1 to {size}, which is how many there are, received {least!r}")
+        raise ValueError(f"workers must be from 1 to {size}, the number of workers, received {least!r}")
     count = size // least
     counts = shares(weights if len(weights) <= count else [1.0] * count, size, least)
     ends = list(accumulate(counts))
@@ -196,7 +198,7 @@ def _teams(weights: list[float], least: int, size: int) -> list[list[int]]:
 
 
 def _said(error: Exception | None) -> Any:
-    """What an error says, where it was raised, and whether it was for the want of another worker."""
+    """Return an error's message, its location, and whether it was caused by the loss of another worker."""
     if error is None:
         return None
     frame = traceback.extract_tb(error.__traceback__)[-1]

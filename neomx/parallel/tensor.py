@@ -33,17 +33,17 @@ class Target:
         return STYLES[self.chosen]
 
     def weights(self) -> Iterator[tuple[str, torch.nn.Parameter, Placement]]:
-        """(name, tensor, how workers hold it) of the layer's own parameters."""
+        """Yield (name, tensor, placement) of the layer's own parameters."""
         for name, tensor in self.module._parameters.items():
             if tensor is not None:
                 yield name, tensor, self.style.weights.get(name, Replicate())
 
 
 def parallelize(net: Model, mesh: DeviceMesh, plan: Plan = "auto") -> None:
-    """Divide a Block's, or a torch module's, layers over the workers of a one-dimensional mesh, in place.
+    """Split the layers of a Block or a torch module over the workers of a one-dimensional mesh, in place.
 
-    `plan` is `{name pattern: style}`, or 'auto'. Nothing is changed unless all of it is possible. All workers come with
-    the same values.
+    `plan` is `{name pattern: style}`, or 'auto'. If any part of it is invalid, nothing is changed. The values must be
+    equal on all workers.
     """
     targets = targets_of(net, plan, mesh.size())
     module = module_of(net)
@@ -58,7 +58,7 @@ def parallelize(net: Model, mesh: DeviceMesh, plan: Plan = "auto") -> None:
 
 
 def targets_of(net: Model, plan: Plan, degree: int) -> list[Target]:
-    """The layers that a plan divides over `degree` workers; refuses a plan that does not fit the net."""
+    """Return the layers that a plan splits over `degree` workers. Raises if the plan does not fit the net."""
     module = module_of(net)
     modules = dict(module.named_modules(remove_duplicate=False))
     if plan == "auto":
@@ -72,7 +72,7 @@ def targets_of(net: Model, plan: Plan, degree: int) -> list[Target]:
 
 
 def _matches(modules: dict[str, torch.nn.Module], plan: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(name, style) of what the patterns match."""
+    """Return (name, style) of the layers that the patterns match."""
     found: list[tuple[str, str]] = []
     for pattern, chosen in plan.items():
         if chosen not in STYLES:
@@ -88,21 +88,21 @@ def _matches(modules: dict[str, torch.nn.Module], plan: Mapping[str, str]) -> li
 
 
 def _join(modules: dict[str, torch.nn.Module], found: list[tuple[str, str]]) -> list[Target]:
-    """One target for each module; refuses two styles for one, and a style for a layer of another kind."""
+    """Return one target per module. Raises for two styles of one module, and a style for a layer of another kind."""
     targets: dict[int, Target] = {}
     for name, chosen in found:
         target = targets.setdefault(id(modules[name]), Target(name, modules[name], chosen))
         if target.chosen != chosen:
             also = "" if name == target.name else f" (also called {target.name!r})"
             raise MXNetError(
-                f"plan: {name!r}{also} matches two patterns, of the styles {target.chosen!r} and {chosen!r}. "
+                f"plan: {name!r}{also} matches two patterns, with styles {target.chosen!r} and {chosen!r}. "
                 "Make one of them narrower"
             )
     for target in targets.values():
         if not fits(target.style, target.module):
             kind = type(layer_of(target.module)).__name__
             raise MXNetError(
-                f"plan: {target.name or 'the net'!r} is of class {kind}, and the style {target.chosen!r} is for "
+                f"plan: {target.name or 'the net'!r} is of class {kind}, but the style {target.chosen!r} is for "
                 f"{_WANTED[target.style.layer]}"
             )
     return list(targets.values())
@@ -112,25 +112,25 @@ _WANTED = {
     "dense": "Dense or torch.nn.Linear layers",
     "embedding": "Embedding layers",
     "norm": "LayerNorm and layers without weights, such as Dropout",
-    "container": "Blocks and modules that have no weights themselves",
+    "container": "Blocks and modules without weights of their own",
 }
 
 
 def _known(pattern: str, modules: dict[str, torch.nn.Module]) -> str:
-    """The names that there are, those that only differ in a number written once."""
+    """Return the existing names; those that differ only in a number are listed once."""
     names = [name for name in modules if name]
     short = dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", name) for name in names)
     return f"{suggest(pattern, [*names, *short])} The net has {', '.join(short) or 'no layers inside'}"
 
 
-# ---- what cannot be ----
+# ---- checks ----
 
 
 def _check(module: torch.nn.Module, targets: list[Target], degree: int) -> None:
-    """Refuse what cannot be divided, before anything is changed."""
+    """Raise if something cannot be split, before anything is changed."""
     for name, tensor in module.named_parameters():
         if isinstance(tensor, DTensor):
-            raise MXNetError(f"{name} is divided over workers already. Apply a layout once, tensor parallelism first")
+            raise MXNetError(f"{name} is already split over workers. Apply a layout once, tensor parallelism first")
     for target in targets:
         for name, tensor, placement in target.weights():
             where = ".".join(filter(None, (target.name, name)))
@@ -145,17 +145,17 @@ def _check(module: torch.nn.Module, targets: list[Target], degree: int) -> None:
 def _check_size(where: str, size: int, target: Target, degree: int) -> None:
     if target.style.even and size % degree:
         raise MXNetError(
-            f"{where}: {size} cannot be divided by {degree} tensor-parallel workers (style {target.chosen!r}). Choose "
-            f"a size that {degree} divides, another degree, or leave the layer out of the plan"
+            f"{where}: {size} is not divisible by {degree} tensor-parallel workers (style {target.chosen!r}). Choose "
+            f"a multiple of {degree}, another degree, or remove the layer from the plan"
         )
     if size <= -(-size // degree) * (degree - 1):
         raise MXNetError(
-            f"{where}: {size} rows leave one of {degree} tensor-parallel workers with none (style {target.chosen!r})"
+            f"{where}: {size} rows leave one of {degree} tensor-parallel workers without rows (style {target.chosen!r})"
         )
 
 
 def _check_layer(target: Target) -> None:
-    """Refuse options of an embedding that need the whole weight."""
+    """Raise for options of an embedding that need the whole weight."""
     if target.style.layer != "embedding":
         return
     layer = layer_of(target.module)
@@ -164,37 +164,37 @@ def _check_layer(target: Target) -> None:
     else:
         wrong = [name for name in ("max_norm", "scale_grad_by_freq", "sparse") if getattr(layer, name)]
     if wrong:
-        raise MXNetError(f"{target.name}: an embedding with {', '.join(wrong)} cannot be divided over workers")
+        raise MXNetError(f"{target.name}: an embedding with {', '.join(wrong)} cannot be split over workers")
 
 
 def _check_heads(module: torch.nn.Module, target: Target, degree: int) -> None:
-    """Refuse a number of heads of the attention that the layer is a part of, if workers cannot have as many each."""
+    """Raise if the number of heads of the attention that contains the layer is not divisible by the workers."""
     if target.style.layer != "dense" or not target.name:
         return
     parent = module.get_submodule(target.name.rpartition(".")[0])
     if isinstance(parent, torch.nn.MultiheadAttention):
         raise MXNetError(
-            f"{target.name}: torch.nn.MultiheadAttention does not call its layers, so it cannot be divided. Leave it "
-            "out of the plan, or write the attention with Linear layers"
+            f"{target.name}: torch.nn.MultiheadAttention does not call its layers, so it cannot be split. Remove it "
+            "from the plan, or write the attention with Linear layers"
         )
     heads = getattr(layer_of(parent), "heads", None)
     if isinstance(heads, int) and heads % degree:
         raise MXNetError(
-            f"{target.name}: {heads} heads cannot be divided by {degree} tensor-parallel workers. Choose a number of "
-            f"heads that {degree} divides, or another degree"
+            f"{target.name}: {heads} heads are not divisible by {degree} tensor-parallel workers. Choose a multiple of "
+            f"{degree}, or another degree"
         )
 
 
 def _check_shared(module: torch.nn.Module, targets: list[Target]) -> None:
-    """Refuse a weight that two layers share and want divided in two ways."""
+    """Raise if a weight is shared by two layers whose styles split it differently."""
     ways: dict[int, tuple[str, str, Placement]] = {}
     for target in targets:
         for name, tensor, placement in target.weights():
             where, chosen, other = ways.setdefault(id(tensor), (target.name, target.chosen, placement))
             if other != placement:
                 raise MXNetError(
-                    f"{target.name} and {where} share {name}, which the styles {target.chosen!r} and {chosen!r} divide "
-                    "differently. A tied head goes with its embedding as 'logits' with 'vocabulary'"
+                    f"{target.name} and {where} share {name}, which the styles {target.chosen!r} and {chosen!r} split "
+                    "differently. Use 'logits' for a tied head and 'vocabulary' for its embedding"
                 )
     planned = {id(target.module) for target in targets}
     for name, each in module.named_modules():
@@ -202,13 +202,13 @@ def _check_shared(module: torch.nn.Module, targets: list[Target]) -> None:
             if id(tensor) in ways:
                 where, chosen, _ = ways[id(tensor)]
                 raise MXNetError(
-                    f"{where} shares its weight with {name or 'the net'}, which has no style. Give it one that divides "
-                    f"the weight as {chosen!r} does: a tied head is 'logits' where its embedding is 'vocabulary'"
+                    f"{where} shares its weight with {name or 'the net'}, which has no style. Choose one that splits "
+                    f"the weight as {chosen!r} does: 'logits' for a tied head if its embedding is 'vocabulary'"
                 )
 
 
 def _check_regions(targets: list[Target]) -> None:
-    """Refuse weights where workers have parts of the sequence, unless their style brings the gradients together."""
+    """Raise for weights on sequence-sharded activations, unless their style sums the gradients."""
     good = {id(target.module) for target in targets if target.style.inside_sequence}
     for target in targets:
         if target.chosen != "sequence_region":
@@ -216,16 +216,16 @@ def _check_regions(targets: list[Target]) -> None:
         for name, inside in target.module.named_modules():
             if inside._parameters and id(inside) not in good:
                 raise MXNetError(
-                    f"{target.name or 'the net'} is a 'sequence_region', and {name} inside has weights: give it the "
-                    f"style 'sequence', 'sequence_column' or 'sequence_row' (it is a {kind_of(inside)} layer)"
+                    f"{target.name or 'the net'} is a 'sequence_region', but {name} inside it has weights: use the "
+                    f"style 'sequence', 'sequence_column' or 'sequence_row' for it (it is a {kind_of(inside)} layer)"
                 )
 
 
-# ---- doing it ----
+# ---- distribution ----
 
 
 def _distribute(targets: list[Target], mesh: DeviceMesh) -> None:
-    """Put DTensors in the place of the layers' weights, one for a weight that several share."""
+    """Replace the weights of the layers by DTensors; shared weights stay shared."""
     made: dict[int, torch.nn.Parameter] = {}
     for target in targets:
         for name, tensor, placement in list(target.weights()):
@@ -235,7 +235,7 @@ def _distribute(targets: list[Target], mesh: DeviceMesh) -> None:
 
 
 def _divided(tensor: torch.nn.Parameter, placement: Placement, mesh: DeviceMesh) -> torch.nn.Parameter:
-    """A parameter of which this worker has its part, in memory of its own."""
+    """Return a parameter with this worker's part, in newly allocated memory."""
     local = tensor.detach()
     if isinstance(placement, Shard):
         local = local.chunk(mesh.size(), placement.dim)[mesh.get_local_rank()]

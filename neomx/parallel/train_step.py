@@ -1,4 +1,4 @@
-"""train_step: one step of training under any layout, from a batch to new weights."""
+"""train_step: one training step under any layout, from a batch to updated weights."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Steps(Protocol):
-    """What updates a torch module: an optimizer of torch, or what a program puts around one."""
+    """An object that updates a torch module: a torch optimizer, or a wrapper of one."""
 
     def step(self) -> object:
-        """Update by the gradients."""
+        """Update the parameters by their gradients."""
 
 
 @runtime_checkable
 class Synchronises(Protocol):
-    """A torch module whose gradients workers exchange in backward: `fully_shard` and `replicate` make such."""
+    """A torch module whose gradients are exchanged in backward, as made by `fully_shard` and `replicate`."""
 
     def set_requires_gradient_sync(self, required: bool, /) -> None:
-        """Whether the next backward exchanges them."""
+        """Set whether the next backward exchanges gradients."""
 
 
-# For a Block; for a torch module; or a function that makes the latter from the parameters that this worker keeps.
+# For a Block; for a torch module; or a function that creates the latter from the parameters that this worker holds.
 TrainerLike: TypeAlias = Trainer | torch.optim.Optimizer | Callable[[list[torch.nn.Parameter]], Steps]
 
 
@@ -64,25 +64,25 @@ def train_step(
     plan: Plan = "auto",
     clip: float | None = None,
 ) -> TrainStep:
-    """A function `step(*inputs, target)` that trains on one batch and gives its loss, the same on every worker.
+    """Return a function `step(*inputs, target)` that trains on one batch and returns its loss, equal on every worker.
 
-    The batch, this worker's share of it, is cut into `microbatches`, whose gradients are added before one update. The
-    loss is that of one process on the whole batch: `loss(net(x), y).mean()`. With `layout.pipeline` > 1 each worker
-    keeps some stages of `net`: cut by measured 'time' (the default), by 'parameters', or where the named pieces begin.
-    `trainer` is a gluon.Trainer for a Block; for a torch module an optimizer, or a function that makes one from the
-    parameters that this worker keeps. `clip` is the largest norm that the gradient of that loss may have.
-    `checkpoint`, `shard` and `plan` are as in `apply`, unless `net` was laid out by it.
+    The batch of this worker is split into `microbatches`, whose gradients are summed before one update. The loss is
+    that of one process on the whole batch: `loss(net(x), y).mean()`. With `layout.pipeline` > 1 each worker holds some
+    stages of `net`, cut by measured 'time' (the default), by 'parameters', or before the named pieces. `trainer` is a
+    gluon.Trainer for a Block. For a torch module it is an optimizer, or a function that creates one from the parameters
+    that this worker holds. `clip` is the maximum norm of the gradient of that loss. `checkpoint`, `shard` and `plan`
+    are as in `apply`, unless `net` already has a layout.
     """
     if not isinstance(microbatches, int) or isinstance(microbatches, bool) or microbatches < 1:
-        raise ValueError(f"microbatches must be a whole number from 1, received {microbatches!r}")
+        raise ValueError(f"microbatches must be a positive integer, received {microbatches!r}")
     if clip is not None and not (isinstance(clip, (int, float)) and clip > 0):
-        raise ValueError(f"clip must be a number above 0, or None, received {clip!r}")
+        raise ValueError(f"clip must be a positive number or None, received {clip!r}")
     check_layout(layout)
     layout.check(session().world.size)
     chosen = find_schedule(schedule)
     pieces = None
     if layout.pipeline > 1:
-        from .staging import lay_out_stages  # torch's pipelines take a second to load: not in a step, where others wait
+        from .staging import lay_out_stages  # takes a second to import: not within a step, where other workers wait
 
         chosen.check_checkpoint(checkpoint)
         pieces = Cut(net, layout.pipeline, chosen, cut, microbatches)
@@ -104,33 +104,33 @@ def train_step(
 
 
 def _check_optimizer(net: Model, trainer: TrainerLike, layout: Layout, shard: str | None) -> None:
-    """A torch optimizer holds parameters that sharding will replace."""
+    """Raise if a torch optimizer holds parameters that sharding will replace, or does not suit the model."""
     if isinstance(net, Block) != isinstance(trainer, Trainer):
         raise TypeError(
-            f"a Block is trained by a gluon.Trainer, a torch module by a torch optimizer: received "
+            f"a Block needs a gluon.Trainer, a torch module a torch optimizer, received "
             f"{type(net).__name__} and {type(trainer).__name__}"
         )
     if isinstance(net, Block):
         return
     if shard == "optimizer" and layout.pipeline > 1:
-        raise MXNetError("a torch module in a pipeline takes shard='full' or 'grads', received 'optimizer'")
+        raise MXNetError("a torch module in a pipeline supports shard='full' or 'grads', received 'optimizer'")
     divided = shard is not None or any(each.divides_parameters for each in layout.used)
     if divided and isinstance(trainer, torch.optim.Optimizer):
         raise MXNetError(
-            "the optimizer was made for whole parameters, which this layout replaces by parts. Give train_step a "
-            "function that makes it: lambda params: torch.optim.AdamW(params, lr=1e-3)"
+            "the optimizer holds whole parameters, which this layout replaces by shards. Pass a "
+            "function that creates it: lambda params: torch.optim.AdamW(params, lr=1e-3)"
         )
 
 
 def _find_shapes(net: Block, inputs: Sequence[torch.Tensor]) -> None:
-    """Have parameters initialised that wait for a batch to know their shapes."""
+    """Initialize parameters whose shapes are inferred from a batch."""
     if any(is_waiting(param) for param in net.collect_params().values()):
         with autograd.pause():
             net(*wrap(tuple(inputs)))
 
 
 class TrainStep:
-    """What `train_step` gives: call it with a batch. After a step it knows how much of the time was spent waiting."""
+    """The function that `train_step` returns. After a step it also has the time spent waiting."""
 
     def __init__(
         self,
@@ -142,11 +142,11 @@ class TrainStep:
         clip: float | None,
         bubble: float,
     ) -> None:
-        self.bubble_expected = bubble  # the part of a step that workers wait at least, by the schedule
+        self.bubble_expected = bubble  # the minimum fraction of idle time, according to the schedule
         self.net, self.head, self.layout = net, head, layout
         self.trainer: TrainerLike | Steps = trainer
         self.pipeline: Pipeline | None = None
-        self.adding: list[Callable[[], None]] = []  # what adds up gradients when a pipeline has run
+        self.adding: list[Callable[[], None]] = []  # functions that sum gradients after a pipeline has run
         self._workers: LayoutWorkers | None = None
         self._arrange: Callable[..., None] | None = arrange
         self._clip = clip
@@ -155,13 +155,13 @@ class TrainStep:
     # ---- a step ----
 
     def __call__(self, *batch: Any) -> Any:
-        """Train on `(*inputs, target)`; the loss."""
+        """Train on the batch `(*inputs, target)` and return the loss."""
         if len(batch) < 2:
-            raise TypeError(f"step takes the inputs and, last, the target: received {len(batch)} argument(s)")
+            raise TypeError(f"step expects the inputs followed by the target, received {len(batch)} argument(s)")
         *inputs, target = unwrap(batch)
         for each in (*inputs, target):
             if not isinstance(each, torch.Tensor):
-                raise TypeError(f"step takes arrays or tensors, received a {type(each).__name__}")
+                raise TypeError(f"step expects arrays or tensors, received a {type(each).__name__}")
         samples = self._samples(inputs, target)
         if self._arrange is not None:
             self._begin([each[: len(each) // self.head.microbatches] for each in inputs])
@@ -180,7 +180,7 @@ class TrainStep:
         return wrap(value.reshape(1)) if isinstance(batch[0], NDArray) else value
 
     def _loss_scale(self) -> float:
-        """By how much `mx.amp` has the loss of this step multiplied; the Trainer divides by it again."""
+        """Return the factor by which `mx.amp` scales the loss of this step; the Trainer divides by it again."""
         if not isinstance(self.trainer, Trainer) or self.trainer._amp_loss_scaler is None:
             return 1.0
         with scale_loss(1.0, self.trainer) as scale:
@@ -189,11 +189,11 @@ class TrainStep:
     def _samples(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> int:
         lengths = [len(each) for each in (*inputs, target)]
         if len(set(lengths)) > 1:
-            raise ValueError(f"inputs and target must have as many samples, received {lengths}")
+            raise ValueError(f"inputs and target must have the same number of samples, received {lengths}")
         samples, parts = lengths[0], self.head.microbatches
         if not samples or samples % parts:
             raise ValueError(
-                f"a batch of {samples} samples does not divide into {parts} micro-batches: {samples} / {parts} = "
+                f"a batch of {samples} samples is not divisible into {parts} micro-batches: {samples} / {parts} = "
                 f"{samples / parts:g}"
             )
         return samples
@@ -210,21 +210,21 @@ class TrainStep:
             self._modules = [whole]
         if not isinstance(self.trainer, (Trainer, torch.optim.Optimizer)):
             assert callable(self.trainer)
-            # a stage without weights has an optimizer too, for schedules of rates to act on
+            # a stage without weights has an optimizer too, because learning rate schedules need one
             self.trainer = self.trainer(self._parameters() or [torch.nn.Parameter(torch.empty(0))])
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         return list({id(each): each for module in self._modules for each in module.parameters()}.values())
 
     def _accumulate(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> None:
-        """Micro-batch after micro-batch; workers exchange gradients in the last one's backward."""
+        """Run forward and backward for each micro-batch; gradients are exchanged in the backward of the last one."""
         count = self.head.microbatches
         for number, part in enumerate(zip(*(each.chunk(count) for each in (*inputs, target)), strict=True)):
             self._hold(number < count - 1)
             torch.autograd.backward(self.head(self._modules[0](*part[:-1]), part[-1]))
 
     def _hold(self, hold: bool) -> None:
-        """Keep gradients from leaving before they are complete."""
+        """Disable or enable the exchange of gradients, which must wait until they are complete."""
         if isinstance(self.trainer, Trainer):
             self.trainer.strategy.holds = hold
         if self.pipeline is None:  # torch's stages do it themselves
@@ -260,13 +260,13 @@ class TrainStep:
             clip_global_norm(self._parameters(), most, self._workers.pipeline_group, borrowed)
 
     def _of_all(self, value: torch.Tensor) -> torch.Tensor:
-        """The sum over the workers whose gradients are summed."""
+        """Sum over the workers whose gradients are summed."""
         if self._workers is not None and self.layout.gradient_size > 1:
             self._workers.gradient_group.all_reduce_(value, "sum", "the loss")
         return value
 
     def _loss_of_all(self, samples: int) -> torch.Tensor:
-        """From the last stage to all; the mean over all samples. In float64: others do not know the loss's type."""
+        """Return the mean loss over all samples. It is sent in float64, because other stages do not know its dtype."""
         value = self.head.mean()
         if self.layout.gradient_size > 1:
             total, count = self._of_all(torch.stack([value * samples, value.new_tensor(samples)]))
@@ -276,18 +276,18 @@ class TrainStep:
             dist.broadcast(value, group=self.pipeline.group, group_src=last)
         return value
 
-    # ---- what it says ----
+    # ---- report ----
 
     @property
     def bubble_measured(self) -> float:
-        """The part of the last step's forward and backward in which this worker waited for others."""
+        """The fraction of the last step's forward and backward in which this worker waited for others."""
         return 0.0 if self.pipeline is None else self.pipeline.waited / max(self.pipeline.seconds, 1e-9)
 
     def report(self) -> str:
-        """Its stages, and the bubble: expected if all stages take equally long, and measured in the last step."""
+        """Return the stages, and the bubble: expected for stages of equal duration, and measured in the last step."""
         title = f"{self.layout}, {self.head.microbatches} micro-batch(es)"
         if self.pipeline is None:
-            return title + (", cut when the first batch comes" if self.layout.pipeline > 1 else ", no pipeline")
+            return title + (", to be cut at the first batch" if self.layout.pipeline > 1 else ", no pipeline")
         bubble = f"bubble: {self.bubble_expected:.1%} expected, {self.bubble_measured:.1%} measured on this worker"
         return "\n".join([f"{title}, schedule {self.pipeline.schedule.name!r}", *self.pipeline.described, bubble])
 
@@ -296,24 +296,24 @@ class TrainStep:
 
 
 class Head:
-    """The loss at the end of a model, as the scalar that is differentiated."""
+    """The loss at the end of a model, as the scalar to differentiate."""
 
     def __init__(self, loss: Callable[..., Any], microbatches: int, sums: bool) -> None:
-        """`sums`: the gradients are those of the sum over samples, which a Trainer divides; else of the mean."""
+        """`sums`: differentiate the sum over samples, which a Trainer divides; otherwise the mean."""
         self._loss = Piece("loss", loss, takes_arrays=sums)
         self._loss.open()
         self.microbatches, self._sums = microbatches, sums
         self._means: list[torch.Tensor] = []
 
     def begin(self, samples: int, scale: float) -> None:
-        """A new batch of so many samples, whose loss is multiplied by `scale` before it is differentiated."""
+        """Start a batch with this number of samples, whose loss is multiplied by `scale` before backward."""
         self._samples, self.scale = samples // self.microbatches, scale
         self._means = []
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         values = self._loss(output, target)
         if not isinstance(values, torch.Tensor):
-            raise MXNetError(f"the loss must give an array, received a {type(values).__name__}")
+            raise MXNetError(f"the loss must return an array, received a {type(values).__name__}")
         mean = values.mean()
         self._means.append(mean.detach())
         if not self._sums:
@@ -321,7 +321,7 @@ class Head:
         return (values.sum() if values.numel() == self._samples else mean * self._samples) * self.scale
 
     def mean(self) -> torch.Tensor:
-        """The mean over the batch; zero on workers that do not compute it."""
+        """Return the mean over the batch; zero on workers that do not compute it."""
         if not self._means:
             return torch.zeros((), dtype=torch.float64)
         means = torch.stack(self._means)

@@ -1,6 +1,6 @@
-"""Values as bytes, for other workers: arrays, tensors, numbers, text, and lists, tuples and dictionaries of them.
+"""Serialization of values for other workers: arrays, tensors, numbers, strings, and lists, tuples and dicts of these.
 
-JSON says what there is, the memory of all arrays follows. Reading it makes these kinds of things and runs nothing.
+A JSON description is followed by the memory of all arrays. Decoding only creates these types, and runs no code.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ..base import MXNetError
 from ..context import cpu
 from ..ndarray import NDArray
 
-_LENGTH = 8  # bytes that tell how long the JSON is
+_LENGTH = 8  # bytes of the length of the JSON
 
 
 def encode(value: Any) -> torch.Tensor:
-    """The value as a row of bytes. Raises TypeError, saying where, if there is something in it that cannot travel."""
+    """Return the value as a row of bytes. Raises TypeError, with the location, for unsupported types."""
     memory: list[torch.Tensor] = []
     told = json.dumps(_told(value, memory, "")).encode()
     head = torch.frombuffer(bytearray(len(told).to_bytes(_LENGTH, "little") + told), dtype=torch.uint8)
@@ -29,7 +29,7 @@ def encode(value: Any) -> torch.Tensor:
 
 
 def decode(content: torch.Tensor) -> Any:
-    """The value that was encoded. Arrays and tensors are on the CPU."""
+    """Return the value that was encoded. Arrays and tensors are on the CPU."""
     try:
         end = _LENGTH + int.from_bytes(content[:_LENGTH].numpy().tobytes(), "little")
         value, rest = _heard(json.loads(content[_LENGTH:end].numpy().tobytes()), content[end:])
@@ -41,7 +41,7 @@ def decode(content: torch.Tensor) -> Any:
 
 
 def _told(value: Any, memory: list[torch.Tensor], place: str) -> Any:
-    """What JSON says of a value: itself, or [kind, ...]; the memory of arrays is added to `memory`."""
+    """Return the JSON of a value: itself, or [kind, ...]; the memory of arrays is added to `memory`."""
     if value is None or isinstance(value, (bool, str)) or type(value) in (int, float):
         return value
     if type(value) in (list, tuple):
@@ -62,13 +62,13 @@ def _tensor_of(value: Any, place: str) -> tuple[str, torch.Tensor]:
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
         return type(value).__name__ if isinstance(value, np.ndarray) else "number", torch.from_numpy(np.array(value))
     raise TypeError(
-        f"expected arrays, tensors, numbers, text, None, or lists, tuples and dictionaries of them, received "
+        f"expected arrays, tensors, numbers, strings, None, or lists, tuples and dictionaries of these, received "
         f"{type(value).__name__}" + (f" at {place}" if place else "")
     )
 
 
 def _heard(told: Any, rest: torch.Tensor) -> tuple[Any, torch.Tensor]:
-    """The value of which JSON says this, its memory taken from the front of `rest`; and what is left of that."""
+    """Return the value that the JSON describes, with its memory taken from the front of `rest`, and what is left."""
     if not isinstance(told, list):
         return told, rest
     kind, *parts = told

@@ -1,4 +1,4 @@
-"""A vocabulary divided over workers: each has some rows of the embedding, and the scores of those classes."""
+"""A vocabulary split over workers: each has some rows of the embedding, and the scores of those classes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Tensor = torch.Tensor
 
 
 def first_row(size: int, mesh: DeviceMesh) -> int:
-    """Which of `size` rows is this worker's first: torch gives all but the last workers as many."""
+    """Return this worker's first row of `size` rows: torch gives all workers but the last the same number."""
     return min(size, -(-size // mesh.size()) * mesh.get_local_rank())
 
 
 def look_up(weight: DTensor, indices: Tensor, crossing: Crossing, padding: int | None = None) -> Tensor:
-    """Rows of a weight that workers hold together: each puts in those that it has, and they are summed.
+    """Look up rows of a sharded weight: each worker contributes the rows that it has, and these are summed.
 
-    The gradient stays with the rows: no worker has one of the whole weight.
+    The gradient stays sharded: no worker allocates one of the whole weight.
     """
     start, local = first_row(weight.shape[0], weight.device_mesh), weight.to_local()
     at = indices - start
@@ -36,7 +36,7 @@ def look_up(weight: DTensor, indices: Tensor, crossing: Crossing, padding: int |
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The losses of scores of which each worker has some columns; what crosses is one number or two for each label."""
+    """Cross-entropy of scores sharded by columns; workers exchange one or two values per label."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, label: Tensor, start: int, group: dist.ProcessGroup) -> Tensor:
@@ -65,19 +65,18 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def sharded_losses(scores: Tensor, label: Tensor) -> Tensor:
-    """The cross-entropy of each label, in one row; scores may be a DTensor whose last axis workers hold together."""
+    """Return the cross-entropy of each label, flattened; scores may be a DTensor sharded along the last axis."""
     assert isinstance(scores, DTensor)
     if all(placement.is_replicate() for placement in scores.placements):
         return cross_entropy_of_classes(scores.to_local(), label)
     if scores.placements != (Shard(scores.dim() - 1),):
         raise MXNetError(
-            "the loss takes scores that are divided over workers by class, the last axis; these are "
-            f"{scores.placements}"
+            f"the loss needs scores that are sharded along the last axis, the classes; these are {scores.placements}"
         )
     mesh, classes = scores.device_mesh, scores.shape[-1]
     if tuple(label.shape) not in (tuple(scores.shape[:-1]), (*scores.shape[:-1], 1)):
         raise MXNetError(f"labels must have shape {tuple(scores.shape[:-1])}, got {tuple(label.shape)}")
-    label = label.detach().reshape(-1).long().clamp(0, classes - 1)  # MXNet takes the nearest class
+    label = label.detach().reshape(-1).long().clamp(0, classes - 1)  # MXNet clips labels to the valid range
     local = scores.to_local().flatten(0, -2)
     start, group = first_row(classes, mesh), mesh.get_group()
     losses: Tensor = _CrossEntropy.apply(local, label, start, group)  # type: ignore[no-untyped-call]
@@ -88,9 +87,9 @@ LOSSES_OF[DTensor] = sharded_losses
 
 
 def cross_entropy(logits: Tensor, target: Tensor, reduction: str = "mean", ignore_index: int = -100) -> Tensor:
-    """torch's `cross_entropy` of class numbers, classes being on the last axis, which workers may hold together.
+    """Compute torch's `cross_entropy` with class indices; the classes are on the last axis, which may be sharded.
 
-    The scores are not brought together: workers exchange three numbers for each target.
+    The scores are not gathered: workers exchange three values per target.
     """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', received {reduction!r}")

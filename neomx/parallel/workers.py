@@ -1,4 +1,4 @@
-"""The workers of a layout, as one model knows them: their groups, their parts of the mesh."""
+"""The workers of a layout from the view of one model: their groups and submeshes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..gluon.contrib.nn.basic_layers import sync_over
 from ..step import StepStrategy
 from .layout import Layout, backend
 
-Owned = tuple[int, torch.Size, torch.dtype]  # of a tensor: the first worker of the pipeline that has it, shape and type
+Owned = tuple[int, torch.Size, torch.dtype]  # of a tensor: the first worker of the pipeline that holds it, shape, dtype
 
 
 class LayoutWorkers:
-    """The workers of a layout, as the Parameters of one model know them."""
+    """The workers of a layout, shared by the Parameters of one model."""
 
     def __init__(self, layout: Layout, shard: str | None) -> None:
         self.layout, self.shard = layout, shard
@@ -29,21 +29,21 @@ class LayoutWorkers:
         self._everyone: Group = session().group
         self._groups: dict[tuple[str, ...], Group] = {}
         self.sharded: list[FSDPModule] = []
-        self.owners: dict[str, Owned] = {}  # of a torch module's state in a pipeline
+        self.owners: dict[str, Owned] = {}  # the state of a torch module in a pipeline
 
     def synchronise_norms(self) -> None:
-        """Have SyncBatchNorm sum over the workers whose gradients are summed."""
+        """Make SyncBatchNorm sum over the workers whose gradients are summed."""
         sync_over(self.gradient_group.clone("batch norm"))
 
     def reshard(self) -> None:
-        """Have each worker hold its part alone: a forward without backward leaves some of them whole."""
+        """Reshard, so that each worker holds only its part: a forward without backward leaves parameters gathered."""
         for module in self.sharded:
             module.reshard()
 
     # ---- groups ----
 
     def group(self, *names: str) -> Group:
-        """The workers along some dimensions of the layout, this one among them."""
+        """Return the group of the workers along some dimensions of the layout, including this one."""
         if names not in self._groups:
             self._groups[names] = _group(self._everyone, tuple(self.layout.peers(*names)))
         return self._groups[names]
@@ -56,16 +56,16 @@ class LayoutWorkers:
 
     @property
     def gradient_group(self) -> Group:
-        """The workers over which gradients are summed: they take different samples for the same parameters."""
+        """The workers over which gradients are summed: they process different samples for the same parameters."""
         return self.group(*self.layout.gradient_dimensions)
 
     @property
     def pipeline_group(self) -> Group | None:
-        """The workers that have the other stages; None without a pipeline."""
+        """The workers that hold the stages of this pipeline; None without a pipeline."""
         return self.group("pipeline") if self.layout.pipeline > 1 else None
 
     def first_of_stage(self, stage: int) -> int:
-        """The first worker of a stage of the pipeline, by its rank in `model_group`."""
+        """Return the rank in `model_group` of the first worker of a pipeline stage."""
         ranks = enumerate(self.model_group.ranks)
         return next(at for at, rank in ranks if self.layout.coordinates(rank)["pipeline"] == stage)
 
@@ -73,16 +73,16 @@ class LayoutWorkers:
 
     @property
     def gradient_mesh(self) -> DeviceMesh:
-        """The part of the mesh over which gradients are summed, of one dimension."""
+        """The one-dimensional submesh over which gradients are summed."""
         return self.mesh[self._joined(self.layout.gradient_dimensions)]
 
     @property
     def copies_and_parts_mesh(self) -> DeviceMesh:
-        """The same of two dimensions: workers along the first have copies of parameters, along the second parts."""
+        """The same in two dimensions: replicas of parameters along the first, shards along the second."""
         return self.mesh[self._joined(self.layout.copy_dimensions), self._joined(self.layout.part_dimensions)]
 
     def _joined(self, names: Sequence[str]) -> str:
-        """The dimension of the mesh along some of the layout; one is added to the mesh where several have workers."""
+        """Return the mesh dimension for some dimensions of the layout; flattens them if several have workers."""
         used = tuple(name for name in names if self.layout.degree(name) > 1) or tuple(names[:1])
         if len(used) > 1:
             self.mesh[used]._flatten("_".join(used), backend_override=backend())
@@ -91,18 +91,18 @@ class LayoutWorkers:
     # ---- for Parameters and Trainers ----
 
     def strategy(self) -> StepStrategy:
-        """How the gradients of a Trainer's Parameters meet."""
+        """Return the strategy by which a Trainer exchanges the gradients of the Parameters."""
         from .strategy import LayoutStrategy
 
         return LayoutStrategy(self)
 
     def any(self, flag: bool) -> bool:
-        """Whether it is true on any worker."""
+        """Return whether the flag is true on any worker."""
         return bool(self.model_group.all_gather_small(torch.tensor([flag]), "whether gradients are finite").any())
 
     @contextmanager
     def writing(self) -> Iterator[bool]:
-        """Whether this worker writes a file for all; after it all know that it is there, or why it is not."""
+        """Yield whether this worker writes a file for all. On exit, all workers learn whether that succeeded."""
         writes = self.model_group.rank == 0
         failure = ""
         try:
@@ -116,7 +116,7 @@ class LayoutWorkers:
             )
             if not failure and len(said[0]):
                 writer, why = self.model_group.ranks[0], bytes(said[0].tolist()).decode()
-                raise MXNetError(f"worker {writer}, which writes for all, failed: {why}")
+                raise MXNetError(f"worker {writer}, which writes the file for all workers, failed: {why}")
 
 
 @cache

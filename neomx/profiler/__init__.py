@@ -1,4 +1,4 @@
-"""mx.profiler: where a program's time goes, as a trace for chrome://tracing or Perfetto and as a table.
+"""mx.profiler: profiles a program, as a trace for chrome://tracing or Perfetto and as a table.
 
     mx.profiler.set_config(filename="profile.json", profile_all=True, aggregate_stats=True)
     mx.profiler.set_state("run")
@@ -7,11 +7,11 @@
     print(mx.profiler.dumps())
     mx.profiler.dump()
 
-The trace is torch's profiler's, with the ops under MXNet's names around what the engine runs for them, and with the
-tasks, frames, events, counters and markers of the program. An op's time is that of its call: on a GPU the kernels have
-rows of their own. Graphs that torch.compile has compiled show what the engine runs, without ops. Where a job has
-several workers each writes its own file, `rank1_profile.json`. What is profiled and not dumped is written when the
-program ends. With MXNET_PROFILER_AUTOSTART=1 profiling begins with `import neomx`.
+The trace comes from torch's profiler. Ops appear under MXNet's names, around the engine calls they make, together with
+the tasks, frames, events, counters and markers of the program. The time of an op is that of its call; on a GPU, kernels
+have separate rows. Graphs compiled by torch.compile show engine calls without ops. In a job with several workers each
+one writes its own file, `rank1_profile.json`. Data that was not dumped is written when the program ends. With
+MXNET_PROFILER_AUTOSTART=1 profiling starts with `import neomx`.
 """
 
 from __future__ import annotations
@@ -68,20 +68,20 @@ def _check_process(profile_process: str) -> None:
     if profile_process not in ("worker", "server"):
         raise ValueError(f"profile_process must be 'worker' or 'server', received {profile_process!r}")
     if profile_process == "server":
-        raise MXNetError("profile_process='server': a worker can profile only itself. Expected 'worker'")
+        raise MXNetError("profile_process='server': a worker can only profile itself. Expected 'worker'")
 
 
 def set_config(**kwargs: Any) -> None:
-    """Say what to profile and where to write it; what is not given goes back to its default.
+    """Set what to profile and where to write it. Options that are not given are reset to their defaults.
 
-    `filename`: the trace's file. `profile_memory` (or `profile_all`): what is allocated too. `aggregate_stats`: keep
-    numbers for `dumps`. `continuous_dump`: write the file at each pause and stop as well. The ops of arrays and of
-    symbols are always seen, so `profile_symbolic`, `profile_imperative` and `profile_api` change nothing.
+    `filename`: the file of the trace. `profile_memory` (or `profile_all`): also record allocations. `aggregate_stats`:
+    collect statistics for `dumps`. `continuous_dump`: also write the file at each pause and stop. Ops of arrays and
+    symbols are always recorded, so `profile_symbolic`, `profile_imperative` and `profile_api` have no effect.
     """
     for name in kwargs:
         if name not in _DEFAULTS:
             raise MXNetError(
-                f"profiler.set_config: unknown argument {name!r}.{suggest(name, _DEFAULTS)} Expected some of "
+                f"profiler.set_config: unknown argument {name!r}.{suggest(name, _DEFAULTS)} Expected one of "
                 + ", ".join(_DEFAULTS)
             )
     _check_process(kwargs.get("profile_process", "worker"))
@@ -91,7 +91,7 @@ def set_config(**kwargs: Any) -> None:
 
 
 def _flag(name: str, value: Any) -> bool:
-    """True or False as MXNet spells them: "False" and "0" are False."""
+    """Convert MXNet's spellings of flags: "False" and "0" are False."""
     text = str(value).lower()
     if text not in ("true", "false", "1", "0"):
         raise MXNetError(f"profiler.set_config: {name} must be True or False, received {value!r}")
@@ -99,7 +99,7 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def set_state(state: str = "stop", profile_process: str = "worker") -> None:
-    """Begin to profile ('run'), or end it ('stop')."""
+    """Start ('run') or stop ('stop') profiling."""
     if state not in ("run", "stop"):
         raise ValueError(f"profiler.set_state: expected 'run' or 'stop', received {state!r}")
     _check_process(profile_process)
@@ -128,27 +128,28 @@ def _write_at_exit() -> None:
 
 
 def start_from_environment() -> None:
-    """Begin to profile everything: what MXNET_PROFILER_AUTOSTART=1 asks for."""
+    """Start profiling everything, as requested by MXNET_PROFILER_AUTOSTART=1."""
     set_config(profile_all=True, aggregate_stats=True)
     set_state("run")
 
 
 def pause(profile_process: str = "worker") -> None:
-    """Leave out what follows, until `resume`."""
+    """Pause profiling until `resume`."""
     _check_process(profile_process)
     _end()
 
 
 def resume(profile_process: str = "worker") -> None:
-    """Go on profiling after `pause`."""
+    """Resume profiling after `pause`."""
     _check_process(profile_process)
     _begin()
 
 
 def dump(finished: bool = True, profile_process: str = "worker") -> None:
-    """Write the trace to the file that was configured, whole or not at all.
+    """Write the trace to the configured file, atomically.
 
-    With `finished` profiling ends and the next trace begins empty; without, it goes on, and the next has all so far.
+    With `finished` profiling stops and the next trace starts empty. Otherwise it continues, and the next trace includes
+    all events so far.
     """
     _check_process(profile_process)
     if _trace.is_empty:
@@ -163,9 +164,9 @@ def dump(finished: bool = True, profile_process: str = "worker") -> None:
 
 
 def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", ascending: bool = False) -> str:
-    """What was profiled, added up by category and name: a 'table' or 'json'; '' without `aggregate_stats`.
+    """Return statistics by category and name, as a 'table' or as 'json'; '' without `aggregate_stats`.
 
-    Ops are under `operator`, what autograd ran for their gradients under `backward`. `reset` begins the sums anew.
+    Ops are in the category `operator`, their gradients in `backward`. `reset` clears the statistics.
     """
     assert format in ("table", "json"), f"Invalid value provided for format: {format}. Support: 'table', 'json'"
     known = ("total", "avg", "min", "max", "count")
@@ -181,11 +182,11 @@ def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", as
     return text
 
 
-# ---- names of old ----
+# ---- deprecated names ----
 
 
 def profiler_set_config(mode: str = "symbolic", filename: str = "profile.json") -> None:
-    """The old form of `set_config`: what `mode` chooses among is always profiled."""
+    """Set the file; the old form of `set_config`. `mode` is ignored: everything it could select is always profiled."""
     warnings.warn(
         "profiler.profiler_set_config() is deprecated. Please use profiler.set_config() instead", stacklevel=2
     )
@@ -197,26 +198,26 @@ def profiler_set_config(mode: str = "symbolic", filename: str = "profile.json") 
 
 
 def profiler_set_state(state: str = "stop") -> None:
-    """The old name of `set_state`."""
+    """Start or stop profiling; the old name of `set_state`."""
     warnings.warn("profiler.profiler_set_state() is deprecated. Please use profiler.set_state() instead", stacklevel=2)
     set_state(state)
 
 
 def dump_profile() -> None:
-    """The old name of `dump`."""
+    """Write the trace; the old name of `dump`."""
     warnings.warn("profiler.dump_profile() is deprecated. Please use profiler.dump() instead", stacklevel=2)
     dump()
 
 
-# ---- a program's own marks ----
+# ---- user-defined events ----
 
 
 class scope(record_function):
-    """`with profiler.scope("attention"):` shows what runs inside under a name."""
+    """`with profiler.scope("attention"):` groups the events inside under a name."""
 
 
 class Domain:
-    """Groups a program's tasks, frames, counters and markers: their category in the trace."""
+    """A category for the tasks, frames, counters and markers of a program."""
 
     def __init__(self, name: str):
         self.name = name
@@ -225,24 +226,24 @@ class Domain:
         return self.name
 
     def new_task(self, name: str) -> Task:
-        """A task of this domain."""
+        """Create a task in this domain."""
         return Task(self, name)
 
     def new_frame(self, name: str) -> Frame:
-        """A frame of this domain."""
+        """Create a frame in this domain."""
         return Frame(self, name)
 
     def new_counter(self, name: str, value: float | None = None) -> Counter:
-        """A counter of this domain."""
+        """Create a counter in this domain."""
         return Counter(self, name, value)
 
     def new_marker(self, name: str) -> Marker:
-        """A marker of this domain."""
+        """Create a marker in this domain."""
         return Marker(self, name)
 
 
 class _Span:
-    """Something with a beginning and an end, which may overlap others and span threads."""
+    """An event with a start and an end, which may overlap other events and span threads."""
 
     def __init__(self, category: str, name: str):
         self.name = name
@@ -253,11 +254,11 @@ class _Span:
         return self.name
 
     def start(self) -> None:
-        """It begins now."""
+        """Record the start."""
         self._began = time.time_ns()
 
     def stop(self) -> None:
-        """It ends now; without a start that means nothing."""
+        """Record the end; a no-op if it was not started."""
         if self._began is None:
             return
         began, ended, self._began = self._began, time.time_ns(), None
@@ -272,21 +273,21 @@ class _Span:
 
 
 class Task(_Span):
-    """A piece of work of a Domain, from `start` to `stop`."""
+    """A piece of work in a Domain, from `start` to `stop`."""
 
     def __init__(self, domain: Domain, name: str):
         super().__init__(domain.name, name)
 
 
 class Frame(_Span):
-    """A piece of work that repeats, such as a batch, of a Domain."""
+    """A repeated piece of work in a Domain, such as a batch."""
 
     def __init__(self, domain: Domain, name: str):
         super().__init__(f"{domain.name},frame", name)
 
 
 class Event(_Span):
-    """A piece of work of this thread, of no Domain."""
+    """A piece of work of the current thread, without a Domain."""
 
     def __init__(self, name: str):
         super().__init__("event", name)
@@ -296,7 +297,7 @@ class Event(_Span):
 
 
 class Counter:
-    """A number that changes: `counter += 1`."""
+    """A value that changes over time: `counter += 1`."""
 
     def __init__(self, domain: Domain, name: str, value: float | None = None):
         self.name = name
@@ -309,7 +310,7 @@ class Counter:
         return self.name
 
     def set_value(self, value: float) -> None:
-        """It is `value` now."""
+        """Set the value."""
         value = value if isinstance(value, Real) else int(value)
         self._value = value
         if _trace.running:
@@ -317,11 +318,11 @@ class Counter:
             _trace.stats.add("Counter", self._category, self.name, value)
 
     def increment(self, delta: float = 1) -> None:
-        """It grows by `delta`."""
+        """Increase the value by `delta`."""
         self.set_value(self._value + delta)
 
     def decrement(self, delta: float = 1) -> None:
-        """It shrinks by `delta`."""
+        """Decrease the value by `delta`."""
         self.set_value(self._value - delta)
 
     def __iadd__(self, delta: float) -> Counter:
@@ -334,7 +335,7 @@ class Counter:
 
 
 class Marker:
-    """A moment worth a line in the trace."""
+    """A point in time, shown as a line in the trace."""
 
     _SCOPES = {"global": "g", "process": "p", "thread": "t", "task": "t", "marker": "t"}
 
@@ -343,7 +344,7 @@ class Marker:
         self._category = f"{domain.name},instant_marker"
 
     def mark(self, scope: str = "process") -> None:
-        """It is now; the line goes through the rows of the 'global' trace, the 'process' or the 'thread'."""
+        """Record the marker now; its line spans the 'global' trace, the 'process' or the 'thread'."""
         if scope not in self._SCOPES:
             raise MXNetError(f"Marker.mark: expected a scope among {', '.join(self._SCOPES)}, received {scope!r}")
         _trace.note(self.name, self._category, "i", s=self._SCOPES[scope])

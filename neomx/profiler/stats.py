@@ -1,4 +1,4 @@
-"""What a profile adds up to: how often, how long, how much, by category and name."""
+"""Statistics of a profile: count, time and memory, by category and name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import threading
 from typing import Any
 
-# Kinds of numbers: the table's columns after the count, and what a value is divided by for them.
+# Kinds of values: the columns of the table after the count, and the divisor for their unit.
 _COLUMNS = {
     "Memory": (["Min Use  (kB)", "Max Use  (kB)", "Avg Use  (kB)"], 1e3),
     "Counter": (["Min Value", "Max Value", "Avg Value"], 1.0),
@@ -16,7 +16,7 @@ _UNITS = {"Time": "ms", "Memory": "kB"}
 
 
 class _Stat:
-    """Count, sum, least and most of some numbers."""
+    """Count, sum, minimum and maximum of some values."""
 
     def __init__(self) -> None:
         self.count, self.total, self.least, self.most = 0, 0.0, float("inf"), float("-inf")
@@ -27,30 +27,30 @@ class _Stat:
         self.least, self.most = min(self.least, value), max(self.most, value)
 
     def ranked(self) -> dict[str, float]:
-        """By the names that `sort_by` takes."""
+        """Return the statistics by the names that `sort_by` accepts."""
         average = self.total / self.count
         return {"count": self.count, "total": self.total, "min": self.least, "max": self.most, "avg": average}
 
 
 class Stats:
-    """Numbers by kind (Time in ns, Memory in bytes, Counter), category and name."""
+    """Values by kind (Time in ns, Memory in bytes, Counter), category and name."""
 
     def __init__(self) -> None:
         self._stats: dict[tuple[str, str], dict[str, _Stat]] = {}
         self._lock = threading.Lock()
 
     def add(self, kind: str, category: str, name: str, value: float) -> None:
-        """One more number."""
+        """Add a value."""
         with self._lock:
             self._stats.setdefault((kind, category), {}).setdefault(name, _Stat()).add(value)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all values."""
         with self._lock:
             self._stats.clear()
 
     def _sorted(self, sort_by: str, ascending: bool) -> list[tuple[str, str, list[tuple[str, dict[str, float]]]]]:
-        """(kind, category, [(name, its numbers in the unit of the kind)]), by category, the names as asked for."""
+        """Return (kind, category, [(name, statistics in the unit of the kind)]), by category, with sorted names."""
         with self._lock:
             found = {key: {name: stat.ranked() for name, stat in of.items()} for key, of in self._stats.items()}
         sections = []
@@ -62,7 +62,7 @@ class Stats:
         return sections
 
     def table(self, sort_by: str, ascending: bool) -> str:
-        """A section of lines for each category."""
+        """Return a table with a section for each category."""
         lines = ["", "Profile Statistics:", "\tNote the difference in units for different entries."]
         for kind, category, rows in self._sorted(sort_by, ascending):
             heads = ["Total Count", *_COLUMNS[kind][0]]
@@ -74,7 +74,7 @@ class Stats:
         return "\n".join([*lines, ""])
 
     def json(self, sort_by: str, ascending: bool) -> str:
-        """{kind: {category: {name: {Count, Total, Min, Max, Avg}}}}, and the units."""
+        """Return JSON: {kind: {category: {name: {Count, Total, Min, Max, Avg}}}}, and the units."""
         found: dict[str, Any] = {"Time": {}, "Memory": {}}
         for kind, category, rows in self._sorted(sort_by, ascending):
             of_category = found.setdefault(kind, {}).setdefault(category, {})

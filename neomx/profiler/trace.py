@@ -1,4 +1,4 @@
-"""Collecting a trace: torch's profiler for what the engine does, and ops under MXNet's names while it runs."""
+"""Collects a trace: engine events from torch's profiler, and ops under MXNet's names while it runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._C._profiler import _RecordFunctionFast as named  # 3 us, where torch.profiler.record_function takes 30
+from torch._C._profiler import _RecordFunctionFast as named  # 3 us; torch.profiler.record_function takes 30 us
 from torch.compiler import is_compiling
 from torch.profiler import ProfilerActivity, profile
 
@@ -26,23 +26,23 @@ _BACKWARD = "autograd::engine::evaluate_function: "
 
 
 class Trace:
-    """What was profiled since the last `write`: events for a trace viewer, and `stats`.
+    """Events recorded since the last `write`, for a trace viewer, and their `stats`.
 
-    torch's profiler cannot pause, so a profile has segments: each `begin` starts one, each `end` adds its events.
+    torch's profiler cannot pause, so a profile consists of segments: `begin` starts one, `end` adds its events.
     """
 
     def __init__(self) -> None:
         self.stats = Stats()
         self._events: list[dict[str, Any]] = []
-        self._origin: int | None = None  # ns of the clock at which the trace's time is 0
-        self._waiting: list[tuple[int, dict[str, Any]]] = []  # events of a program, at ns of the clock
+        self._origin: int | None = None  # clock time in ns at which the trace starts
+        self._waiting: list[tuple[int, dict[str, Any]]] = []  # user-defined events, with clock times in ns
         self._segment: profile | None = None
         self._memory = False
-        self._timed: list[tuple[str, int]] = []  # ops and their ns, in this segment
+        self._timed: list[tuple[str, int]] = []  # ops and their times in ns, in this segment
 
     @property
     def running(self) -> bool:
-        """Whether a segment has begun."""
+        """Whether a segment is running."""
         return self._segment is not None
 
     @property
@@ -51,8 +51,8 @@ class Trace:
         return self._origin is None and not self.running
 
     def begin(self, memory: bool) -> None:
-        """Start a segment; with `memory`, see what is allocated."""
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would print when it starts and stops
+        """Start a segment; with `memory`, also record allocations."""
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it prints when it starts and stops
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
@@ -78,19 +78,19 @@ class Trace:
         self._take(trace["traceEvents"], int(trace["baseTimeNanoseconds"]))
 
     def split(self) -> None:
-        """End the segment and begin another, so that all so far is known."""
+        """End the segment and start another, so that all events so far are collected."""
         if self.running:
             self.end()
             self.begin(self._memory)
 
     def _take(self, events: list[dict[str, Any]], base: int) -> None:
-        """Add a segment's events, under MXNet's categories where it has some."""
+        """Add the events of a segment, mapped to MXNet's categories where these exist."""
         if self._origin is None:
             self._origin = base
         shift = (base - self._origin) / 1000
         for event in events:
             if not isinstance(event.get("pid"), int):
-                continue  # torch's remarks on the segment as such
+                continue  # torch's metadata about the segment
             if "ts" in event:
                 event["ts"] += shift
             name, category = event["name"], event.get("cat")
@@ -104,7 +104,7 @@ class Trace:
             self._events.append(event)
 
     def _memory_event(self, event: dict[str, Any]) -> dict[str, Any]:
-        """torch's remark on an allocation as a counter of what is in use."""
+        """Convert an allocation event of torch to a counter of the memory in use."""
         args = event["args"]
         device = "cpu/0" if args["Device Type"] == 0 else f"gpu/{max(args['Device Id'], 0)}"
         name = f"Memory: {device}"
@@ -115,14 +115,14 @@ class Trace:
         }
 
     def note(self, name: str, category: str, phase: str, at: int | None = None, **fields: Any) -> None:
-        """An event of the program's own, now or at ns of the clock, if a segment runs."""
+        """Record a user-defined event, now or at clock time `at` in ns, if a segment is running."""
         if self.running:
             place = {"pid": os.getpid(), "tid": threading.get_native_id()}
             event = {"name": name, "cat": category, "ph": phase, **place, **fields}
             self._waiting.append((time.time_ns() if at is None else at, event))
 
     def write(self, filename: str) -> str:
-        """Write all as JSON for chrome://tracing or Perfetto, and begin anew; the name of the file that was written."""
+        """Write all events as JSON for chrome://tracing or Perfetto, clear them, and return the file name."""
         path = _own_name(filename)
         events = [*self._events, *({**event, "ts": (at - (self._origin or 0)) / 1000} for at, event in self._waiting)]
         whole = {"traceEvents": events, "displayTimeUnit": "ms", "baseTimeNanoseconds": self._origin}
@@ -131,12 +131,12 @@ class Trace:
         return path
 
     def clear(self) -> None:
-        """Forget the events."""
+        """Remove all events."""
         self._events, self._waiting, self._origin = [], [], None
 
 
 def _own_name(filename: str) -> str:
-    """The file of this process: where there are several workers, rank1_profile.json."""
+    """Return the file name of this process: rank1_profile.json if there are several workers."""
     here = session.session().world if session.is_open() else world.discover()
     if here.is_alone:
         return filename
@@ -146,19 +146,19 @@ def _own_name(filename: str) -> str:
 
 
 def check_directory(filename: str) -> None:
-    """Refuse a file whose directory is not there, before anything is profiled."""
+    """Raise MXNetError if the directory of the file does not exist, before profiling starts."""
     directory = os.path.dirname(os.path.abspath(filename))
     if not os.path.isdir(directory):
         raise MXNetError(f"profiler: expected filename= in a directory that exists, received {filename!r}")
 
 
-# ---- ops under their names, only while a segment runs ----
+# ---- op names, only while a segment runs ----
 
 
 def _wrapped(name: str, fn: Callable[..., Any], timed: list[tuple[str, int]]) -> Callable[..., Any]:
     def traced(*tensors: Any, **attrs: Any) -> Any:
         if is_compiling() or any(map(_has_no_memory, (*tensors, *attrs.values()))):
-            return fn(*tensors, **attrs)  # a graph is made, or shapes are inferred: nothing is computed
+            return fn(*tensors, **attrs)  # tracing or shape inference: nothing is computed
         began = time.perf_counter_ns()
         with named(name):
             result = fn(*tensors, **attrs)
@@ -170,7 +170,7 @@ def _wrapped(name: str, fn: Callable[..., Any], timed: list[tuple[str, int]]) ->
 
 
 def _has_no_memory(value: Any) -> bool:
-    """Whether a tensor, or a context for one, stands for shapes alone."""
+    """Return whether a tensor, or the context for one, has only a shape and no data."""
     device = getattr(value, "device", None)
     return device is not None and device.type == "meta"
 
@@ -180,7 +180,7 @@ def _ops() -> Iterator[Op]:
 
 
 def _wrap_ops(timed: list[tuple[str, int]]) -> None:
-    """Put a tracing function in the place of each op's own, in the table and in graphs that were lowered from it."""
+    """Replace the function of each op by a tracing one, in the op table and in graphs lowered from it."""
     traced = {}
     for op in _ops():
         traced[op.fn] = op.fn = _wrapped(op.name, op.fn, timed)
@@ -188,7 +188,7 @@ def _wrap_ops(timed: list[tuple[str, int]]) -> None:
 
 
 def _unwrap_ops() -> None:
-    """Put each op's own function back."""
+    """Restore the function of each op."""
     for op in _ops():
         op.fn = getattr(op.fn, "plain", op.fn)
     _replace_in_graphs(lambda fn: getattr(fn, "plain", fn))

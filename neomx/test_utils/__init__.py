@@ -1,4 +1,4 @@
-"""mx.test_utils: comparing arrays, checking gradients, random arrays, and data for examples."""
+"""mx.test_utils: functions to compare arrays, check gradients, draw random arrays, and load data for examples."""
 
 from ..context import current_context
 from ..util import getenv, setenv

@@ -1,4 +1,4 @@
-"""Arrays and shapes to test with, drawn from numpy's random generator."""
+"""Arrays and shapes for tests, drawn from numpy's random generator."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ Shape = tuple[int, ...]
 
 
 def default_context() -> Context:
-    """Where tests run."""
+    """Return the context that tests run on."""
     return current_context()
 
 
 def set_default_context(ctx: Context) -> None:
-    """Have tests run elsewhere."""
+    """Set the context that tests run on."""
     Context.default_ctx = ctx
 
 
 def default_dtype() -> type:
-    """float32."""
+    """Return float32."""
     return np.float32
 
 
 def rand_shape_2d(dim0: int = 10, dim1: int = 10, allow_zero_size: bool = False) -> Shape:
-    """A random shape of two dimensions, each at most as given."""
+    """Return a random shape of two dimensions, at most `dim0` and `dim1`."""
     return _rand_shape((dim0, dim1), allow_zero_size)
 
 
 def rand_shape_3d(dim0: int = 10, dim1: int = 10, dim2: int = 10, allow_zero_size: bool = False) -> Shape:
-    """A random shape of three dimensions, each at most as given."""
+    """Return a random shape of three dimensions, at most `dim0`, `dim1` and `dim2`."""
     return _rand_shape((dim0, dim1, dim2), allow_zero_size)
 
 
 def rand_shape_nd(num_dim: int, dim: int = 10, allow_zero_size: bool = False) -> Shape:
-    """A random shape of `num_dim` dimensions, each at most `dim`."""
+    """Return a random shape of `num_dim` dimensions, each at most `dim`."""
     least = 0 if allow_zero_size else 1
     return tuple(int(size) for size in np.random.randint(least, dim + 1, size=num_dim))
 
@@ -52,26 +52,26 @@ def _rand_shape(most: Sequence[int], allow_zero_size: bool) -> Shape:
 
 
 def rand_coord_2d(x_low: int, x_high: int, y_low: int, y_high: int) -> tuple[int, int]:
-    """A random point with x_low <= x < x_high and y_low <= y < y_high."""
+    """Return a random point with x_low <= x < x_high and y_low <= y < y_high."""
     x = np.random.randint(x_low, x_high, dtype=np.int64)
     return int(x), int(np.random.randint(y_low, y_high, dtype=np.int64))
 
 
 def random_arrays(*shapes: Shape) -> Any:
-    """A numpy array of normal numbers for each shape, in a list if there are several."""
+    """Return a numpy array of normally distributed values for each shape; a list if there are several shapes."""
     arrays: list[np.ndarray] = [np.array(np.random.randn(*shape), dtype=default_dtype()) for shape in shapes]
     return arrays[0] if len(arrays) == 1 else arrays
 
 
 def random_uniform_arrays(*shapes: Shape, low: float = 0.0, high: float = 1.0, dtype: Any = None) -> list[np.ndarray]:
-    """A numpy array of uniform numbers in [low, high) for each shape."""
+    """Return a list with a numpy array of uniform values in [low, high) for each shape."""
     dtype = dtype or default_dtype()
     return [np.array(np.random.uniform(low, high, shape), dtype=dtype) for shape in shapes]
 
 
 def random_sample(population: Sequence[Any], k: int) -> list[Any]:
-    """`k` different members of a sequence."""
-    assert 0 <= k <= len(population), f"cannot draw {k} of {len(population)}"
+    """Return `k` distinct items of a sequence."""
+    assert 0 <= k <= len(population), f"cannot draw {k} of {len(population)} items"
     shuffled = list(population)
     np.random.shuffle(shuffled)
     return shuffled[:k]
@@ -87,7 +87,7 @@ def rand_ndarray(
     distribution: str | None = None,
     ctx: Context | None = None,
 ) -> NDArray:
-    """A random array: normal numbers, or a sparse array (see `rand_sparse_ndarray`)."""
+    """Return a random array: normally distributed, or a sparse array (see `rand_sparse_ndarray`)."""
     if stype == "default":
         return array(random_arrays(shape), dtype=dtype or default_dtype(), ctx=ctx)
     made = rand_sparse_ndarray(
@@ -108,11 +108,11 @@ def rand_sparse_ndarray(
     shuffle_csr_indices: bool = False,
     ctx: Context | None = None,
 ) -> tuple[NDArray, tuple[Any, ...]]:
-    """A random sparse array, and its parts: (values, rows) or (indptr, indices, values).
+    """Return a random sparse array and its parts: (values, rows) or (indptr, indices, values).
 
-    `density` is the part of the rows, or of the elements of a csr array, that there will be (random if not given).
-    Values are uniform in [0, 1), or `data_init`, put through `modifier_func`. A csr array has its elements anywhere
-    ('uniform') or twice as many in each next row ('powerlaw').
+    `density` is the fraction of stored rows, or of stored elements of a csr array (random if not given). Values are
+    uniform in [0, 1), or `data_init`, passed through `modifier_func`. The elements of a csr array are at random
+    positions ('uniform'), or their number doubles from row to row ('powerlaw').
     """
     density = float(np.random.rand()) if density is None else density
     dtype = np.dtype(dtype or default_dtype())
@@ -121,7 +121,7 @@ def rand_sparse_ndarray(
         assert distribution == "uniform", f"Distribution {distribution} not supported for row_sparse"
         return _rand_rows(shape, density, dtype, data_init, rsp_indices, modifier_func, ctx)
     assert stype == "csr", f"unknown storage type {stype!r}: expected 'row_sparse' or 'csr'"
-    assert len(shape) == 2, f"a csr array has two dimensions, received the shape {shape}"
+    assert len(shape) == 2, f"a csr array must have two dimensions, received shape {shape}"
     assert distribution in ("uniform", "powerlaw"), f"Distribution not supported: {distribution}"
     make = _rand_csr if distribution == "uniform" else _powerlaw_csr
     return _csr(make(shape, density, data_init), dtype, modifier_func, shuffle_csr_indices, ctx)
@@ -148,14 +148,14 @@ def _rand_rows(
 
 
 def _rand_csr(shape: Shape, density: float, data_init: float | None) -> np.ndarray:
-    """Values and where there are none, NaN."""
+    """Return random values, with NaN where no element is stored."""
     values = np.random.uniform(size=shape) if data_init is None else np.full(shape, float(data_init))
     values[np.random.uniform(size=shape) >= density] = np.nan
     return values
 
 
 def _powerlaw_csr(shape: Shape, density: float, data_init: float | None) -> np.ndarray:
-    """Values in [1, 3), two in the first row, four in the second, and so on while there are some to give."""
+    """Return values in [1, 3): two in the first row, four in the second, and so on up to the density; NaN elsewhere."""
     values, left = np.full(shape, np.nan), round(density * shape[0] * shape[1])
     for row in range(shape[0]):
         count = min(2 ** min(row + 1, 30), shape[1], left)
@@ -167,7 +167,7 @@ def _powerlaw_csr(shape: Shape, density: float, data_init: float | None) -> np.n
 def _csr(
     values: np.ndarray, dtype: np.dtype, modifier_func: Callable[[Any], Any] | None, shuffled: bool, ctx: Context | None
 ) -> tuple[NDArray, tuple[Any, ...]]:
-    """A csr array of the values that are not NaN, and its parts."""
+    """Return a csr array of the values that are not NaN, and its parts."""
     rows, columns = np.nonzero(~np.isnan(values))
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(values)))]).astype(np.int64)
     if shuffled:
@@ -188,7 +188,7 @@ def create_sparse_array(
     density: float = 0.5,
     shuffle_csr_indices: bool = False,
 ) -> NDArray:
-    """A random sparse array, or one that is `data_init` where it is anything."""
+    """Return a random sparse array; stored values are `data_init` if given."""
     return rand_sparse_ndarray(
         shape, stype, density, dtype, None, data_init, rsp_indices, modifier_func, shuffle_csr_indices
     )[0]
@@ -204,78 +204,78 @@ def create_sparse_array_zd(
     modifier_func: Callable[[Any], Any] | None = None,
     shuffle_csr_indices: bool = False,
 ) -> NDArray:
-    """`create_sparse_array`; a row_sparse array has the rows `rsp_indices` and no others."""
+    """As `create_sparse_array`; a row_sparse array stores exactly the rows `rsp_indices`."""
     density = 0.0 if stype == "row_sparse" else density
     return create_sparse_array(shape, stype, data_init, rsp_indices, dtype, modifier_func, density, shuffle_csr_indices)
 
 
 def shuffle_csr_column_indices(csr: Any) -> None:
-    """Put the column numbers of each row of a scipy-like csr matrix in random order, in place."""
+    """Shuffle the column indices within each row of a scipy-like csr matrix, in place."""
     for begin, end in zip(csr.indptr[:-1], csr.indptr[1:], strict=True):
         np.random.shuffle(csr.indices[begin:end])
 
 
 def assign_each(the_input: np.ndarray, function: Callable[[Any], Any] | None) -> np.ndarray:
-    """A copy of an array with a function applied to each element."""
+    """Return a copy of an array with a function applied to each element."""
     if function is None:
         return np.array(the_input)
     return np.array([function(each) for each in the_input.flat], dtype=the_input.dtype).reshape(the_input.shape)
 
 
 def assign_each2(input1: np.ndarray, input2: np.ndarray, function: Callable[[Any, Any], Any] | None) -> np.ndarray:
-    """A copy of the first array with a function applied to the elements of both, pair by pair."""
+    """Return an array of a function applied to corresponding elements of two arrays."""
     if function is None:
         return np.array(input1)
     if input1.shape != input2.shape:
-        raise MXNetError(f"assign_each2: expected arrays of one shape, received {input1.shape} and {input2.shape}")
+        raise MXNetError(f"assign_each2: expected arrays of equal shape, received {input1.shape} and {input2.shape}")
     pairs = zip(input1.flat, input2.flat, strict=True)
     return np.array([function(a, b) for a, b in pairs], dtype=input1.dtype).reshape(input1.shape)
 
 
 def create_vector(size: int, dtype: Any = np.int64) -> NDArray:
-    """0, 1, ..., size - 1."""
+    """Return the array [0, 1, ..., size - 1]."""
     return array(np.arange(size), dtype=dtype)
 
 
 def create_2d_tensor(rows: int, columns: int, dtype: Any = np.int64) -> NDArray:
-    """A matrix whose rows are full of their numbers."""
+    """Return a matrix in which each element is its row index."""
     return array(np.repeat(np.arange(rows)[:, None], columns, axis=1), dtype=dtype)
 
 
 def get_identity_mat(size: int) -> NDArray:
-    """The identity matrix."""
+    """Return the identity matrix."""
     return array(np.identity(size), dtype=np.float32)
 
 
 def get_identity_mat_batch(size: int) -> NDArray:
-    """Two identity matrices."""
+    """Return a batch of two identity matrices."""
     return array(np.stack([np.identity(size)] * 2), dtype=np.float32)
 
 
 def new_orthonormal_matrix_2d(n: int) -> np.ndarray:
-    """A random matrix whose columns are orthonormal."""
+    """Return a random matrix whose columns are orthonormal."""
     return np.linalg.qr(np.random.uniform(-1.0, 1.0, (n, n)))[0]
 
 
 def new_matrix_with_real_eigvals_2d(n: int) -> np.ndarray:
-    """A random matrix with real eigenvalues."""
+    """Return a random matrix with real eigenvalues."""
     basis = np.random.uniform(-1.0, 1.0, (n, n))
     return basis @ np.diag(np.random.uniform(-10.0, 10.0, n)) @ np.linalg.inv(basis)
 
 
 def new_matrix_with_real_eigvals_nd(shape: Shape) -> np.ndarray:
-    """Random matrices with real eigenvalues, in the last two of the dimensions."""
+    """Return random matrices with real eigenvalues, in the last two dimensions of `shape`."""
     return _stacked(shape, new_matrix_with_real_eigvals_2d)
 
 
 def new_sym_matrix_with_real_eigvals_2d(n: int) -> np.ndarray:
-    """A random symmetric matrix."""
+    """Return a random symmetric matrix."""
     basis = new_orthonormal_matrix_2d(n)
     return basis @ np.diag(np.random.uniform(-10.0, 10.0, n)) @ basis.T
 
 
 def new_sym_matrix_with_real_eigvals_nd(shape: Shape) -> np.ndarray:
-    """Random symmetric matrices, in the last two of the dimensions."""
+    """Return random symmetric matrices, in the last two dimensions of `shape`."""
     return _stacked(shape, new_sym_matrix_with_real_eigvals_2d)
 
 
@@ -285,7 +285,7 @@ def _stacked(shape: Shape, make: Callable[[int], np.ndarray]) -> np.ndarray:
 
 
 def np_reduce(dat: np.ndarray, axis: Any, keepdims: bool, numpy_reduce_func: Callable[..., Any]) -> np.ndarray:
-    """A numpy reduction over one axis, several, or all (None)."""
+    """Apply a numpy reduction over one axis, several, or all (None)."""
     axes = range(dat.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
     result = dat
     for each in sorted((a % dat.ndim for a in axes), reverse=True):
@@ -297,7 +297,7 @@ def np_reduce(dat: np.ndarray, axis: Any, keepdims: bool, numpy_reduce_func: Cal
 
 
 def collapse_sum_like(a: np.ndarray, shape: Shape) -> np.ndarray:
-    """The sum of an array over what broadcasting to its shape from `shape` would repeat."""
+    """Sum an array over the axes along which broadcasting from `shape` would repeat it."""
     assert len(a.shape) >= len(shape), f"{a.shape} has fewer dimensions than {shape}"
     lead = a.ndim - len(shape)
     summed = a.sum(axis=tuple(range(lead))) if lead else a

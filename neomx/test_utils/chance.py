@@ -1,4 +1,4 @@
-"""Whether random numbers have the distribution that they should have. Needs scipy."""
+"""Statistical tests of random number generators. Needs scipy."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def _drawn(generator: Generator, count: int) -> np.ndarray:
 def gen_buckets_probs_with_ppf(
     ppf: Callable[[float], float], nbuckets: int
 ) -> tuple[list[tuple[float, float]], list[float]]:
-    """Buckets of equal probability for a distribution with this quantile function, and their probabilities."""
+    """Return buckets of equal probability for a distribution with this quantile function, and their probabilities."""
     assert nbuckets > 0, f"expected at least one bucket, received {nbuckets}"
     edges = [ppf(number / nbuckets) for number in range(nbuckets + 1)]
     return list(zip(edges[:-1], edges[1:], strict=True)), [1.0 / nbuckets] * nbuckets
 
 
 def mean_check(generator: Generator, mu: float, sigma: float, nsamples: int = 1000000) -> bool:
-    """Whether the samples' mean is within three standard errors of `mu`."""
+    """Return whether the sample mean is within three standard errors of `mu`."""
     return bool(abs(_drawn(generator, nsamples).mean() - mu) < 3 * sigma / np.sqrt(nsamples))
 
 
 def var_check(generator: Generator, sigma: float, nsamples: int = 1000000) -> bool:
-    """Whether the samples' variance is within three standard errors of sigma squared, as for normal samples."""
+    """Return whether the sample variance is within three standard errors of sigma squared, as for normal samples."""
     error = 3 * np.sqrt(2 * sigma**4 / (nsamples - 1))
     return bool(abs(_drawn(generator, nsamples).var(ddof=1) - sigma**2) < error)
 
@@ -48,11 +48,11 @@ def var_check(generator: Generator, sigma: float, nsamples: int = 1000000) -> bo
 def chi_square_check(
     generator: Generator, buckets: Sequence[Any], probs: Sequence[float], nsamples: int = 1000000
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """(p, observed, expected): the chi-square test of samples that fall into buckets with these probabilities.
+    """Run a chi-square test of samples against buckets with these probabilities; return (p, observed, expected).
 
-    Buckets are (low, high) in ascending order for continuous numbers, or the values themselves for discrete ones.
+    Buckets are (low, high) in ascending order for continuous values, or the values themselves for discrete ones.
     """
-    assert len(buckets) == len(probs), f"{len(buckets)} buckets and {len(probs)} probabilities"
+    assert len(buckets) == len(probs), f"received {len(probs)} probabilities for {len(buckets)} buckets"
     samples = _drawn(generator, nsamples)
     expected = nsamples * np.asarray(probs, dtype=np.float64)
     if isinstance(buckets[0], (list, tuple)):
@@ -73,7 +73,10 @@ def verify_generator(
     success_rate: float = 0.2,
     alpha: float = 0.05,
 ) -> list[float]:
-    """Refuse a generator that passes the chi-square test at `alpha` less often than `success_rate`; the p values."""
+    """Assert that a generator passes the chi-square test at `alpha` in a fraction `success_rate` of the repeats.
+
+    Returns the p values.
+    """
     checks = [chi_square_check(generator, buckets, probs, nsamples) for _ in range(nrepeat)]
     values = [p for p, _, _ in checks]
     if sum(p > alpha for p in values) < nrepeat * success_rate:

@@ -1,4 +1,4 @@
-"""Checking symbols, Blocks and optimizers: against given values, against numeric gradients, against each other."""
+"""Checks of symbols, Blocks and optimizers: against expected values, numeric gradients, or each other."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Arrays = dict[str, NDArray]
 
 
 def _placed(value: Any, ctx: Context, dtype: Any) -> NDArray:
-    """A value as an array; an array keeps its dtype and storage."""
+    """Convert a value to an array; an array keeps its dtype and storage type."""
     if isinstance(value, NDArray):
         return value.copyto(ctx) if value.context != ctx else value
     return array(value, ctx=ctx, dtype=dtype)
 
 
 def _by_name(what: str, names: Sequence[str], given: Any, ctx: Context, dtype: Any) -> Arrays:
-    """Values in a dict, or in a list in the order of the names, as arrays by name."""
+    """Return arrays by name, from a dict or from a list in the order of the names."""
     assert isinstance(given, (dict, list, tuple)), f"{what} must be a dict or a list, received {type(given).__name__}"
     if isinstance(given, dict):
         if set(given) != set(names):
@@ -60,7 +60,7 @@ def _auxiliary(sym: Symbol, given: Any, ctx: Context, dtype: Any) -> Arrays:
 
 
 def simple_forward(sym: Symbol, ctx: Context | None = None, is_train: bool = False, **inputs: Any) -> Any:
-    """What a symbol gives for numpy arrays: a numpy array, or a list of them."""
+    """Return the output of a symbol for numpy arrays: a numpy array, or a list of them."""
     ctx = ctx or default_context()
     executor = sym.bind(ctx, args={name: array(value, ctx=ctx) for name, value in inputs.items()})
     executor.forward(is_train=is_train)
@@ -83,9 +83,9 @@ def check_symbolic_forward(
     equal_nan: bool = False,
     dtype: Any = np.float32,
 ) -> list[NDArray]:
-    """Refuse a symbol whose outputs for `location` are not the `expected` ones; gives the outputs.
+    """Assert that the outputs of a symbol for `location` are the `expected` ones; return the outputs.
 
-    Both are lists, or dicts by the names of arguments and outputs.
+    Both arguments are lists, or dicts by the names of arguments and outputs.
     """
     ctx = ctx or default_context()
     args = _by_name("location", sym.list_arguments(), location, ctx, dtype)
@@ -114,9 +114,9 @@ def check_symbolic_backward(
     equal_nan: bool = False,
     dtype: Any = np.float32,
 ) -> Arrays:
-    """Refuse a symbol whose gradients for `out_grads` at `location` are not the `expected` ones; gives the gradients.
+    """Assert that the gradients of a symbol for `out_grads` at `location` are the `expected` ones; return them.
 
-    With grad_req 'add' they are to be added to what was in the arrays; with 'null' nothing may be computed.
+    With grad_req 'add' gradients are accumulated to the existing values; with 'null' none may be computed.
     """
     ctx = ctx or default_context()
     names = sym.list_arguments()
@@ -145,7 +145,7 @@ def check_symbolic_backward(
 
 
 def _requests(grad_req: Any, names: Sequence[str], wanted: Any) -> dict[str, str]:
-    """What is asked for each argument; nothing where no gradient is wanted."""
+    """Return the grad_req of each argument; 'null' for arguments whose gradient is not needed."""
     if isinstance(grad_req, str):
         given = dict.fromkeys(names, grad_req)
     else:
@@ -164,7 +164,7 @@ def numeric_grad(
     use_forward_train: bool = True,
     dtype: Any = np.float32,
 ) -> dict[str, np.ndarray]:
-    """The gradient of the sum of an executor's outputs, by differences over a step of `eps` around `location`."""
+    """Return the gradient of the sum of an executor's outputs, by finite differences of step `eps` at `location`."""
     gradients = {}
     for name, value in (aux_states or {}).items():
         executor.aux_dict[name][:] = value
@@ -179,11 +179,11 @@ def numeric_grad(
                 values[place] = centre + step
                 executor.arg_dict[name][:] = values
                 for state, start in (aux_states or {}).items():
-                    executor.aux_dict[state][:] = start  # what a forward changed
+                    executor.aux_dict[state][:] = start  # the forward pass may have changed it
                 executor.forward(is_train=use_forward_train)
                 ends.append([output.asnumpy() for output in executor.outputs])
             values[place] = centre
-            # Element by element, so that what does not change leaves no rounding error.
+            # Subtract element by element, so that unchanged elements leave no rounding error.
             gradient[place] = sum((above - below).sum() for above, below in zip(*ends, strict=True)) / eps
         executor.arg_dict[name][:] = values
         gradients[name] = gradient
@@ -203,10 +203,10 @@ def check_numeric_gradient(
     grad_stype_dict: dict[str, str] | None = None,
     dtype: Any = np.float32,
 ) -> None:
-    """Refuse a symbol whose gradients at `location` are not those of differences over a step of `numeric_eps`.
+    """Assert that the gradients of a symbol at `location` match finite differences of step `numeric_eps`.
 
-    The outputs are added up with random weights. `grad_nodes`: the arguments to check (a list, or a dict with their
-    grad_req); all unless given.
+    The outputs are summed with random weights. `grad_nodes` are the arguments to check: a list, or a dict with their
+    grad_req (default: all).
     """
     dtype = np.dtype(dtype)
     assert dtype.kind == "f", f"dtype must be float16, float32 or float64, received {dtype}"
@@ -246,14 +246,14 @@ def check_numeric_gradient(
 
 
 def _weighted(sym: Symbol, args: Arrays, dtype: np.dtype) -> tuple[Symbol, dict[str, np.ndarray]]:
-    """A symbol's outputs times random weights, which are its new arguments, as losses."""
+    """Return a loss symbol of the outputs times random weights, and the weights, which are new arguments."""
     shapes = sym.infer_shape(**{name: value.shape for name, value in args.items()})[1]
     weights = {f"__random_proj{i}": (np.random.rand(*shape) + 0.1).astype(dtype) for i, shape in enumerate(shapes)}
     variables = [symbol.var(name, shape=value.shape, dtype=dtype.name) for name, value in weights.items()]
     return symbol.Group([symbol.make_loss(out * weight) for out, weight in zip(sym, variables, strict=True)]), weights
 
 
-# ---- one against another ----
+# ---- comparisons ----
 
 
 def check_consistency(
@@ -271,16 +271,17 @@ def check_consistency(
     use_uniform: bool = False,
     rand_type: Any = np.float64,
 ) -> dict[str, Any]:
-    """Refuse a symbol that computes differently on different contexts or in different dtypes.
+    """Assert that a symbol computes the same values on several contexts or with several dtypes.
 
-    Each of `ctx_list` has a 'ctx', the shapes of inputs by name and a 'type_dict'. The most exact of them is the
-    measure (unless `ground_truth` is), which is what it gives: outputs and gradients by name.
+    Each item of `ctx_list` has a 'ctx', the shapes of the inputs by name, and a 'type_dict'. The reference is
+    `ground_truth`, or else the run with the most precise dtype. Returns the outputs and gradients of the reference by
+    name.
     """
     assert len(ctx_list) > 1, f"expected at least two contexts to compare, received {len(ctx_list)}"
     symbols = [sym] * len(ctx_list) if isinstance(sym, Symbol) else list(sym)
     names = [(each.list_outputs(), each.list_arguments()) for each in symbols]
     assert len(symbols) == len(ctx_list) and all(each == names[0] for each in names), (
-        "expected symbols of the same arguments and outputs, one for each context"
+        "expected one symbol per context, all with the same arguments and outputs"
     )
     executors = [each.simple_bind(grad_req=grad_req, **spec) for each, spec in zip(symbols, ctx_list, strict=True)]
     _fill(executors, scale, arg_params, aux_params, use_uniform, rand_type, grad_req)
@@ -308,7 +309,7 @@ def _fill(
     rand_type: Any,
     grad_req: Any,
 ) -> None:
-    """Give all executors the same arguments: those that are given, the others random."""
+    """Set the same arguments in all executors: the given ones, and random values for the others."""
     values = dict(arg_params or {})
     for name, value in executors[0].arg_dict.items():
         if name not in values:
@@ -368,9 +369,9 @@ def check_gluon_hybridize_consistency(
     rtol: float = 1e-4,
     atol: float = 1e-4,
 ) -> None:
-    """Refuse a HybridBlock whose outputs or gradients change when it is hybridized, or differ from `numpy_func`.
+    """Assert that the outputs and gradients of a HybridBlock do not change by hybridizing, and match `numpy_func`.
 
-    `net_builder(prefix=..., params=...)` makes it.
+    `net_builder(prefix=..., params=...)` constructs the block.
     """
     shared = net_builder(prefix="net_")
     shared.initialize()
@@ -409,7 +410,7 @@ def compare_optimizer(
     compare_states: bool = True,
     ntensors: int = 1,
 ) -> None:
-    """Refuse two optimizers that make different weights, or states, of the same weights and gradients."""
+    """Assert that two optimizers compute equal weights and states from the same weights and gradients."""
     shapes = [shape] * ntensors if not isinstance(shape, list) else shape
     weights, gradients = [], []
     for each in shapes:
@@ -440,9 +441,9 @@ def check_speed(
     typ: str = "whole",
     **kwargs: Any,
 ) -> float:
-    """Seconds that a symbol takes, on average of `N`, for forward and backward ('whole') or 'forward' alone.
+    """Return the mean time in seconds over `N` runs of a symbol: forward and backward ('whole') or only 'forward'.
 
-    Arguments are those of `location`, or random ones of the shapes in `kwargs`.
+    Arguments are taken from `location`, or drawn at random with the shapes in `kwargs`.
     """
     if typ not in ("whole", "forward"):
         raise ValueError('typ can only be "whole" or "forward".')
@@ -457,7 +458,7 @@ def check_speed(
         if typ == "whole":
             executor.backward(executor.outputs)
 
-    once()  # what is made ready the first time does not count
+    once()  # warm up, so that one-time initialization is not measured
     waitall()
     began = time.time()
     for _ in range(N):

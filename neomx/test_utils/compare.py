@@ -1,4 +1,4 @@
-"""Comparing arrays within tolerances that depend on their dtypes, with errors that say where they differ most."""
+"""Comparisons of arrays with tolerances by dtype; errors report the location of the largest difference."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ Tolerance = float | dict[Any, float] | None
 
 
 def default_rtols() -> dict[np.dtype, float]:
-    """The relative tolerance of each dtype."""
+    """Return the default relative tolerance of each dtype."""
     return {np.dtype(name): value for name, value in _RTOLS.items()}
 
 
 def default_atols() -> dict[np.dtype, float]:
-    """The absolute tolerance of each dtype."""
+    """Return the default absolute tolerance of each dtype."""
     return {np.dtype(name): value for name, value in _ATOLS.items()}
 
 
 def default_numeric_eps() -> dict[np.dtype, float]:
-    """The step of numeric gradients in each dtype."""
+    """Return the default step of numeric gradients of each dtype."""
     return {np.dtype(name): value for name, value in _STEPS.items()}
 
 
 def get_rtol(rtol: float | None = None, dtype: Any = np.float64) -> float:
-    """`rtol`, or the relative tolerance of a dtype."""
+    """Return `rtol`, or the default relative tolerance of a dtype."""
     return default_rtols()[np.dtype(dtype)] if rtol is None else rtol
 
 
 def get_atol(atol: float | None = None, dtype: Any = np.float64) -> float:
-    """`atol`, or the absolute tolerance of a dtype."""
+    """Return `atol`, or the default absolute tolerance of a dtype."""
     return default_atols()[np.dtype(dtype)] if atol is None else atol
 
 
 def get_etol(etol: float | None = None) -> float:
-    """`etol`, or 0: the part of the elements that may differ."""
+    """Return `etol`, the fraction of elements that may differ, or 0."""
     return 0 if etol is None else etol
 
 
 def effective_dtype(dat: Any) -> np.dtype:
-    """The dtype whose tolerances an array is compared with."""
+    """Return the dtype whose tolerances apply to an array."""
     return np.dtype(getattr(dat, "dtype", None) or np.asarray(dat).dtype)
 
 
 def get_tolerance(dat: Any, tol: Tolerance, default_tol: dict[np.dtype, float]) -> float:
-    """`tol` itself, or what it (or else `default_tol`) has for the dtype of an array."""
+    """Return `tol` if it is a number, else its entry (or that of `default_tol`) for the dtype of the array."""
     if tol is not None and not isinstance(tol, dict):
         return tol
     dtype = effective_dtype(dat)
@@ -61,7 +61,7 @@ def get_tolerance(dat: Any, tol: Tolerance, default_tol: dict[np.dtype, float]) 
 
 
 def get_tols(x: Any, y: Any, rtol: Tolerance, atol: Tolerance) -> tuple[float, float]:
-    """(rtol, atol) to compare two arrays with: those of the less exact dtype."""
+    """Return (rtol, atol) for comparing two arrays: those of the less precise dtype."""
     relative = max(get_tolerance(array, rtol, default_rtols()) for array in (x, y))
     return relative, max(get_tolerance(array, atol, default_atols()) for array in (x, y))
 
@@ -71,12 +71,12 @@ def _values(array: Any) -> np.ndarray:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two arrays have the same shape and values."""
+    """Return whether two arrays have the same shape and values."""
     return np.array_equal(_values(a), _values(b))
 
 
 def checkShapes(a: Any, b: Any) -> None:
-    """Refuse arrays of different shapes."""
+    """Raise AssertionError if the shapes of two arrays differ."""
     if np.shape(a) != np.shape(b):
         text = f"Items are not equal: a.shape = {np.shape(a)} and b.shape = {np.shape(b)} are not equal"
         raise AssertionError(_message(text, _values(a), _values(b)))
@@ -85,7 +85,7 @@ def checkShapes(a: Any, b: Any) -> None:
 def almost_equal(
     a: Any, b: Any, rtol: Tolerance = None, atol: Tolerance = None, equal_nan: bool = False, use_broadcast: bool = True
 ) -> bool:
-    """Whether |a - b| <= atol + rtol * |b| everywhere, with the tolerances of the dtypes unless given."""
+    """Return whether |a - b| <= atol + rtol * |b| everywhere; tolerances default to those of the dtypes."""
     rtol, atol = get_tols(a, b, rtol, atol)
     a, b = _values(a), _values(b)
     if not use_broadcast:
@@ -94,14 +94,14 @@ def almost_equal(
 
 
 def _violations(a: np.ndarray, b: np.ndarray, rtol: float, atol: float) -> np.ndarray:
-    """How many times the tolerance two arrays differ."""
-    a, b = (each if each.dtype.kind == "f" else each.astype(np.float64) for each in (a, b))  # no unsigned differences
+    """Return the elementwise difference of two arrays as a multiple of the tolerance."""
+    a, b = (each if each.dtype.kind == "f" else each.astype(np.float64) for each in (a, b))  # avoid unsigned wraparound
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.abs(a - b) / (atol + rtol * np.abs(b) + 1e-20))
 
 
 def _find_max_violation(a: Any, b: Any, rtol: Tolerance, atol: Tolerance) -> tuple[tuple[int, ...], float]:
-    """Where two arrays differ most, and how many times the tolerance."""
+    """Return the index of the largest difference, and its size as a multiple of the tolerance."""
     relative, absolute = get_tols(a, b, rtol, atol)
     violations = _violations(_values(a), _values(b), relative, absolute)
     place = np.unravel_index(np.argmax(violations), violations.shape)
@@ -109,7 +109,7 @@ def _find_max_violation(a: Any, b: Any, rtol: Tolerance, atol: Tolerance) -> tup
 
 
 def locationError(a: Any, b: Any, index: tuple[int, ...], names: tuple[str, str], maxError: bool = False) -> str:
-    """The line that says where two arrays differ, and their values there."""
+    """Return a line with the location of a difference and both values there."""
     what = "maximum " if maxError else ""
     return f"Location of {what}error: {index}, {names[0]}={a[index]:.8f}, {names[1]}={b[index]:.8f}"
 
@@ -135,9 +135,9 @@ def assert_almost_equal(
     use_broadcast: bool = True,
     mismatches: tuple[int, int] = (10, 10),
 ) -> None:
-    """Refuse arrays that are not `almost_equal`: an error that says where they differ most and by how much.
+    """Raise AssertionError if arrays are not `almost_equal`; the message locates the largest difference.
 
-    It prints up to `mismatches[0]` of the worst places, and counts up to `mismatches[1]`.
+    Prints up to `mismatches[0]` of the largest differences, and counts up to `mismatches[1]`.
     """
     relative, absolute = get_tols(a, b, rtol, atol)
     a, b = _values(a), _values(b)
@@ -159,14 +159,14 @@ def _difference(
     equal_nan: bool,
     mismatches: tuple[int, int],
 ) -> str:
-    """How two arrays differ: the worst places are printed, the worst of all is in the message."""
+    """Describe how two arrays differ: print the largest differences, and return a message about the largest."""
     bounds = f"exceeds tolerance rtol={rtol:e}, atol={atol:e}"
     shown_a, shown_b = np.broadcast_arrays(a, b)
     violations = _violations(shown_a, shown_b, rtol, atol)
     if a.ndim == 0 and b.ndim == 0:
         return _message(f"Items are not equal:\nError {float(violations):f} {bounds}.\n", a.item(), b.item())
     different = ~np.isclose(shown_a, shown_b, rtol=rtol, atol=atol, equal_nan=equal_nan)
-    # The worst first, NaN before all; of equals, the first in the array first.
+    # Largest first, NaN before all others; ties in array order.
     order = np.argsort(-np.where(np.isnan(violations), np.inf, violations), axis=None, kind="stable")
     worst = order[different.flat[order]]
     places = [tuple(map(int, np.unravel_index(at, violations.shape))) for at in worst[: max(1, *mismatches) + 1]]
@@ -180,14 +180,14 @@ def _difference(
 
 
 def assert_allclose(a: Any, b: Any, rtol: float = 1e-07, atol: float = 0, equal_nan: bool = True) -> None:
-    """`assert_almost_equal` with the tolerances of numpy's function of this name."""
+    """Call `assert_almost_equal` with the default tolerances of `numpy.testing.assert_allclose`."""
     assert_almost_equal(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
 
 
 def assert_almost_equal_ignore_nan(
     a: Any, b: Any, rtol: Tolerance = None, atol: Tolerance = None, names: tuple[str, str] = ("a", "b")
 ) -> None:
-    """`assert_almost_equal` where neither array is NaN."""
+    """Call `assert_almost_equal` on the elements at which neither array is NaN."""
     a, b = np.copy(_values(a)), np.copy(_values(b))
     nan = np.isnan(a) | np.isnan(b)
     a[nan] = b[nan] = 0
@@ -204,7 +204,7 @@ def assert_almost_equal_with_err(
     equal_nan: bool = False,
     mismatches: tuple[int, int] = (10, 10),
 ) -> None:
-    """`assert_almost_equal`, unless no more than the part `etol` of the elements differs."""
+    """Call `assert_almost_equal`, but accept a fraction of up to `etol` of differing elements."""
     relative, absolute = get_tols(a, b, rtol, atol)
     different = ~np.isclose(_values(a), _values(b), rtol=relative, atol=absolute, equal_nan=equal_nan)
     if np.mean(different) > get_etol(etol):
@@ -212,22 +212,22 @@ def assert_almost_equal_with_err(
 
 
 def assert_exception(f: Callable[..., Any], exception_type: type[BaseException], *args: Any, **kwargs: Any) -> None:
-    """Refuse a function that does not raise this kind of error."""
+    """Raise AssertionError if a function does not raise this type of exception."""
     try:
         f(*args, **kwargs)
     except exception_type:
         return
-    raise AssertionError(f"expected {exception_type.__name__} from {getattr(f, '__name__', f)}, and it raised nothing")
+    raise AssertionError(f"expected {exception_type.__name__} from {getattr(f, '__name__', f)}, but it raised nothing")
 
 
 def same_array(array1: Any, array2: Any) -> bool:
-    """Whether a change of one array is a change of the other: whether they share their memory."""
+    """Return whether two arrays share memory, so that changing one changes the other."""
     first, second = array1._data, array2._data
     return first.shape == second.shape and first.data_ptr() == second.data_ptr()
 
 
 def same_symbol_structure(sym1: Symbol, sym2: Symbol) -> bool:
-    """Whether two symbols have the same ops joined in the same way, whatever the names and attributes."""
+    """Return whether two symbols have the same ops and connections, regardless of names and attributes."""
     first, second = sym1._nodes(), sym2._nodes()
 
     def shape_of(nodes: list[Any]) -> list[Any]:
@@ -238,7 +238,7 @@ def same_symbol_structure(sym1: Symbol, sym2: Symbol) -> bool:
 
 
 def compare_ndarray_tuple(t1: Any, t2: Any, rtol: Tolerance = None, atol: Tolerance = None) -> None:
-    """`assert_almost_equal` on arrays, and on arrays nested in tuples; None meets anything."""
+    """Call `assert_almost_equal` on arrays, or on arrays nested in tuples; None matches anything."""
     if t1 is None or t2 is None:
         return
     if isinstance(t1, tuple):

@@ -1,4 +1,4 @@
-"""Data for examples: MNIST, CIFAR-10, downloads and archives; an iterator that measures nothing but its consumer."""
+"""Data for examples: MNIST, CIFAR-10, downloads and archives; and an iterator for benchmarks."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ def download(
     retries: int = 5,
     sha1_hash: str | None = None,
 ) -> str:
-    """Fetch `url` into the file `fname` (the last part of the address) in `dirname`, and give the file's name.
+    """Download `url` to the file `fname` (default: the last part of the URL) in `dirname`, and return the file's path.
 
-    A file that is there is kept unless `overwrite` is set or its SHA-1 differs. Give `sha1_hash` for what you do not
-    fetch over https from a host that you trust.
+    An existing file is kept unless `overwrite` is set or its SHA-1 differs. Pass `sha1_hash` unless you download over
+    https from a host that you trust.
     """
     name = os.path.join(dirname or "", fname or url.split("/")[-1])
     return utils.download(url, name, overwrite=overwrite, retries=retries, sha1_hash=sha1_hash)
 
 
 def list_gpus() -> list[int]:
-    """The numbers of the GPUs that are here."""
+    """Return the indices of the available GPUs."""
     return list(range(num_gpus()))
 
 
 def _digits(sample: bool) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Images (n, 28, 28) and labels by 'train' and 't10k': MNIST's, or the sample where it cannot be downloaded."""
+    """Return images (n, 28, 28) and labels by 'train' and 't10k': MNIST, or the sample if it cannot be downloaded."""
     try:
         sets = {kind: MNIST(train=kind == "train", sample=sample)[:] for kind in ("train", "t10k")}
     except MXNetError as error:
         if sample or "cannot download" not in str(error):
             raise
-        warnings.warn(f"{error}. The 5,000 and 1,000 digits that come with neomx are used instead", stacklevel=3)
+        warnings.warn(f"{error}. Using the 5,000 and 1,000 digits included in neomx instead", stacklevel=3)
         return _digits(sample=True)
     return {kind: (images.asnumpy()[..., 0], labels) for kind, (images, labels) in sets.items()}
 
 
 def get_mnist(sample: bool = False) -> dict[str, np.ndarray]:
-    """MNIST's digits: `train_data` and `test_data` (n, 1, 28, 28) in [0, 1], `train_label` and `test_label`.
+    """Return the MNIST digits: `train_data` and `test_data` (n, 1, 28, 28) in [0, 1], `train_label` and `test_label`.
 
-    Missing files are downloaded; without a network, or with `sample=True`, these are the 5,000 and 1,000 that come
-    with neomx.
+    Missing files are downloaded. Without a network, or with `sample=True`, the 5,000 and 1,000 digits included in neomx
+    are returned.
     """
     arrays: dict[str, np.ndarray] = {}
     for kind, (images, labels) in _digits(sample).items():
@@ -73,9 +73,9 @@ def get_mnist(sample: bool = False) -> dict[str, np.ndarray]:
 
 
 def get_mnist_ubyte() -> None:
-    """Put MNIST's four files (train-images-idx3-ubyte, ...) into the directory `data`, unless they are there.
+    """Create MNIST's four files (train-images-idx3-ubyte, ...) in the directory `data`, unless they exist.
 
-    They are downloaded, or the digits that come with neomx where there is no network.
+    They are downloaded. Without a network, the digits included in neomx are written.
     """
     paths = {
         (kind, part): os.path.join("data", f"{kind}-{part}-ubyte")
@@ -93,7 +93,7 @@ def get_mnist_ubyte() -> None:
 def get_mnist_iterator(
     batch_size: int, input_shape: tuple[int, ...], num_parts: int = 1, part_index: int = 0
 ) -> tuple[MNISTIter, MNISTIter]:
-    """Iterators over MNIST's digits, to train (a part of them, shuffled) and to validate; see `get_mnist_ubyte`.
+    """Return iterators over the MNIST digits, for training (one part, shuffled) and validation; see `get_mnist_ubyte`.
 
     Images are (1, 28, 28) if `input_shape` has three dimensions, else vectors.
     """
@@ -114,17 +114,17 @@ def get_mnist_iterator(
 
 
 def get_zip_data(data_dir: str, url: str, data_origin_name: str, sha1_hash: str | None = None) -> None:
-    """Download a zip file into `data_dir` as `data_origin_name`, check its SHA-1, and put what it holds there."""
+    """Download a zip file to `data_dir` as `data_origin_name`, check its SHA-1, and extract it there."""
     path = _fetched(data_dir, url, data_origin_name, sha1_hash)
     try:
         with zipfile.ZipFile(path) as archive:
             archive.extractall(data_dir)
     except zipfile.BadZipFile as error:
-        raise MXNetError(f"{path} is not a zip file: {error}. Remove it to have it downloaded again") from error
+        raise MXNetError(f"{path} is not a zip file: {error}. Remove it to download it again") from error
 
 
 def get_bz2_data(data_dir: str, data_name: str, url: str, data_origin_name: str) -> None:
-    """Download a bz2 file into `data_dir` as `data_origin_name`, and put what it holds into `data_name` there."""
+    """Download a bz2 file to `data_dir` as `data_origin_name`, and decompress it to `data_name` there."""
     target = os.path.join(data_dir, data_name)
     if os.path.exists(target):
         return
@@ -133,7 +133,7 @@ def get_bz2_data(data_dir: str, data_name: str, url: str, data_origin_name: str)
         try:
             shutil.copyfileobj(packed, file)
         except (OSError, EOFError) as error:
-            raise MXNetError(f"cannot unpack {path}: {error}. If it is damaged, remove it to have it anew") from error
+            raise MXNetError(f"cannot unpack {path}: {error}. Remove it to download it again") from error
 
 
 def _fetched(data_dir: str, url: str, name: str, sha1_hash: str | None = None) -> str:
@@ -145,7 +145,7 @@ def _fetched(data_dir: str, url: str, name: str, sha1_hash: str | None = None) -
 
 
 def get_cifar10() -> None:
-    """Download CIFAR-10 as record files into the directory `data/cifar`, unless they are there."""
+    """Download CIFAR-10 as record files to the directory `data/cifar`, unless they exist."""
     names = ("train.rec", "test.rec", "train.lst", "test.lst")
     if not all(os.path.exists(os.path.join("data", "cifar", name)) for name in names):
         get_zip_data("data", _CIFAR10, "cifar10.zip", _CIFAR10_SHA1)
@@ -160,32 +160,33 @@ _KNOWN = {
 def download_model(
     model_name: str, dst_dir: str = "./", meta_info: dict[str, dict[str, str]] | None = None
 ) -> tuple[str | None, int]:
-    """Download a model's symbol and parameters into `dst_dir`: (prefix, epoch) for `mx.model.load_checkpoint`.
+    """Download a model's symbol and parameters to `dst_dir`; return (prefix, epoch) for `mx.model.load_checkpoint`.
 
-    `meta_info` maps names to the addresses {'symbol': url, 'params': url}, and perhaps to their checksums as
-    'symbol_sha1' and 'params_sha1'. A name that it has not is (None, 0). The parameters are kept as those of epoch 0,
-    whatever their number was. MXNet's own models are not fetched without `meta_info`: no checksum of them is known.
+    `meta_info` maps names to URLs {'symbol': url, 'params': url}, and optionally checksums 'symbol_sha1' and
+    'params_sha1'. For a name that it does not contain, the result is (None, 0). The parameters are stored as epoch 0,
+    whatever their number was. MXNet's own models are not downloaded without `meta_info`, because their checksums are
+    unknown.
     """
     if meta_info is None:
         if model_name in _KNOWN:
             path, epoch = _KNOWN[model_name]
             facts = {"symbol": f"{_MODELS}{path}-symbol.json", "params": f"{_MODELS}{path}-{epoch:04d}.params"}
             raise MXNetError(
-                f"cannot download {model_name}: no checksum of it is known. If you trust the host, pass meta_info="
+                f"cannot download {model_name}: its checksum is unknown. If you trust the host, pass meta_info="
                 f"{ {model_name: facts} }, with 'symbol_sha1' and 'params_sha1' if you have them, or use model_zoo"
             )
         return None, 0
     if model_name not in meta_info:
         return None, 0
     for key, ending in (("symbol", "-symbol.json"), ("params", "-0000.params")):
-        assert key in meta_info[model_name], f"{model_name}: missing the url of its {key} file"
+        assert key in meta_info[model_name], f"{model_name}: missing the URL of its {key} file"
         facts = meta_info[model_name]
         download(facts[key], model_name + ending, dst_dir, sha1_hash=facts.get(f"{key}_sha1"))
     return os.path.join(dst_dir, model_name), 0
 
 
 class DummyIter(DataIter):
-    """Gives the first batch of another iterator over and over, to time what uses it."""
+    """Returns the first batch of another iterator repeatedly, to benchmark code that uses it."""
 
     def __init__(self, real_iter: DataIter):
         super().__init__()
@@ -198,5 +199,5 @@ class DummyIter(DataIter):
         return self
 
     def next(self) -> Any:
-        """The batch."""
+        """Return the batch."""
         return self.the_batch

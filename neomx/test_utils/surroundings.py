@@ -1,4 +1,4 @@
-"""What tests run in: variables of the environment, standard error, second chances; and where they run."""
+"""Test environment: environment variables, standard error, retries, and platform checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @contextmanager
 def environment(*args: Any) -> Iterator[None]:
-    """`with environment("NAME", "value"):` or a dict: variables are so inside, and as before after. None: unset."""
+    """Set environment variables inside a `with`: `environment("NAME", "value")` or a dict. None unsets a variable."""
     assert len(args) in (1, 2), f"expected a name and a value, or a dict, received {len(args)} arguments"
     values = args[0] if len(args) == 1 else {args[0]: args[1]}
     before = {name: os.environ.get(name) for name in values}
@@ -33,7 +33,7 @@ def environment(*args: Any) -> Iterator[None]:
 
 @contextmanager
 def discard_stderr() -> Iterator[None]:
-    """What is written to standard error inside, also by compiled code, is lost."""
+    """Discard output to standard error inside a `with`, including that of compiled code."""
     saved = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -46,7 +46,7 @@ def discard_stderr() -> Iterator[None]:
 
 
 def retry(n: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: a test by chance may fail `n` - 1 times."""
+    """Return a decorator that runs a randomized test up to `n` times, until it passes."""
     assert n > 0, f"expected at least one try, received {n}"
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,20 +65,20 @@ def retry(n: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def has_tvm_ops() -> bool:
-    """Whether there are ops compiled by TVM: no."""
+    """Return whether there are ops compiled by TVM: False."""
     return False
 
 
 def is_op_runnable() -> bool:
-    """Whether TVM's ops could run: always, as none has to."""
+    """Return whether ops compiled by TVM could run: True, as there are none."""
     return True
 
 
 def is_cd_run() -> bool:
-    """Whether MXNet's own release pipeline runs this: CD_JOB=1."""
+    """Return whether this runs in MXNet's release pipeline: CD_JOB=1."""
     return os.environ.get("CD_JOB") == "1"
 
 
 def is_aarch64_run() -> bool:
-    """Whether this is a 64-bit ARM processor."""
+    """Return whether this is a 64-bit ARM processor."""
     return platform.machine() == "aarch64"

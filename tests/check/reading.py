@@ -1,4 +1,4 @@
-"""For tests of `neomx check`: findings about a text."""
+"""For tests of `neomx check`: findings in a text."""
 
 import textwrap
 
@@ -7,14 +7,14 @@ from neomx.check.program import check, registered_names
 
 
 def read(text, path="train.py"):
-    """The source of a script, or of a notebook's bytes."""
+    """Return the source of a script, or of the bytes of a notebook."""
     text = textwrap.dedent(text).lstrip("\n")
     tree, problems = sources.parse(text, path)
     return sources.Source(path, text, tree, problems)
 
 
 def findings(text, *kinds):
-    """(line, kind, name, message) of what is found in a script, of these kinds or of all but `runs`."""
+    """Return (line, kind, name, message) of the findings in a script, of these kinds or of all but `runs`."""
     source = read(text)
     found, _ = check(source, frozenset(registered_names(source.tree)))
     chosen = kinds or ("error", "missing", "differs", "note")
@@ -22,7 +22,7 @@ def findings(text, *kinds):
 
 
 def names(text, *kinds):
-    """{name: lines} of what is found."""
+    """Return {name: lines} of the findings."""
     result = {}
     for line, _, name, _ in findings(text, *kinds):
         result.setdefault(name, []).append(line)

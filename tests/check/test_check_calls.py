@@ -1,4 +1,4 @@
-"""Calls of MXNet's functions: keywords, literals, and strings that stand for optimizers and the like."""
+"""Calls of MXNet's functions: keywords, literals, and strings that name optimizers and other classes."""
 
 import pytest
 from reading import findings, names
@@ -10,7 +10,7 @@ def signature(name):
     return calls.signature(package.find(name.replace("mx.", "mxnet.", 1)))
 
 
-def test_unknown_keywords_are_told_with_the_nearest_known_one():
+def test_unknown_keywords_are_reported_with_the_nearest_known_one():
     text = """
         import mxnet as mx
         from mxnet.gluon import nn
@@ -31,14 +31,14 @@ def test_unknown_keywords_are_told_with_the_nearest_known_one():
     ]
 
 
-def test_what_an_iterator_over_files_ignores_is_a_note():
+def test_keywords_ignored_by_file_iterators_are_notes():
     text = "import mxnet as mx\nmx.io.ImageRecordIter(path_imgrec=p, data_shape=s, batch_size=4, shufle=True)\n"
     ((line, kind, name, message),) = findings(text)
     assert (line, kind, name) == (2, "note", "mx.io.ImageRecordIter(shufle)")
     assert message.startswith("this keyword is ignored, as in MXNet. Did you mean shuffle")
 
 
-def test_a_call_of_what_may_be_arrays_or_symbols_takes_the_keywords_of_both():
+def test_calls_of_f_accept_keywords_of_arrays_and_symbols():
     text = """
         import mxnet as mx
         def hybrid_forward(F, x):
@@ -67,11 +67,11 @@ def test_a_call_of_what_may_be_arrays_or_symbols_takes_the_keywords_of_both():
         ("mx.nd.zeros_like", "dtype", True),  # ignored, as in MXNet
     ],
 )
-def test_keywords_that_are_passed_on_are_looked_up_where_they_arrive(name, keyword, taken):
+def test_forwarded_keywords_are_looked_up_in_the_receiver(name, keyword, taken):
     assert signature(name).takes(keyword) is taken
 
 
-def test_literals_that_an_op_refuses():
+def test_invalid_literals_are_reported():
     text = """
         import mxnet as mx
         mx.sym.Activation(data=x, act_type="rellu")
@@ -88,7 +88,7 @@ def test_literals_that_an_op_refuses():
     ]
 
 
-def test_strings_that_stand_for_classes():
+def test_unknown_class_names_in_strings_are_reported():
     text = """
         import mxnet as mx
         trainer = mx.gluon.Trainer(params, "sdg", kvstore="dist_synch")
@@ -110,7 +110,7 @@ def test_strings_that_stand_for_classes():
     assert findings(text)[0][3] == "neomx has no optimizer of this name. Did you mean sgd?"
 
 
-def test_names_that_a_script_registers_are_known():
+def test_names_registered_by_the_script_are_known():
     text = """
         import mxnet as mx
 
@@ -128,14 +128,14 @@ def test_names_that_a_script_registers_are_known():
     assert findings(text) == []
 
 
-def test_a_name_that_an_imported_library_may_register_is_a_note():
+def test_name_that_an_import_may_register_is_a_note():
     text = 'import gluonnlp, mxnet as mx\nmx.gluon.Trainer(params, "bertadam")\n'
     ((line, kind, name, message),) = findings(text)
     assert (line, kind, name) == (2, "note", "optimizer 'bertadam'")
-    assert message.endswith("The script must register it, or what it imports: gluonnlp.")
+    assert message.endswith("The script must register it, or one of its imports: gluonnlp.")
 
 
-def test_the_settings_of_an_optimizer_that_is_given_by_name():
+def test_settings_of_an_optimizer_given_by_name_are_checked():
     text = """
         import mxnet as mx
         mx.gluon.Trainer(params, "sgd", {"learning_rate": 0.1, "momentm": 0.9, key: 1, **others})

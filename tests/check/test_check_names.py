@@ -1,4 +1,4 @@
-"""Names of MXNet in scripts: how they are followed, and what is said of those that are missing."""
+"""Names of MXNet in scripts: how they are resolved, and the messages for missing ones."""
 
 import pytest
 from reading import findings, names
@@ -6,7 +6,7 @@ from reading import findings, names
 import neomx as mx
 
 
-def test_every_way_to_import_a_name_leads_to_it():
+def test_every_kind_of_import_is_resolved():
     text = """
         import mxnet
         import mxnet as mx
@@ -33,7 +33,7 @@ def test_every_way_to_import_a_name_leads_to_it():
     ]
 
 
-def test_what_neomx_has_elsewhere_or_in_another_case_is_told():
+def test_suggestions_for_moved_and_misspelled_names():
     text = """
         import mxnet as mx
         mx.gluon.metric.Accuracy, mx.gluon.nn.MaxPool2d, mx.sym.MultiProposal, mx.gluon.nn.L1Loss, mx.nd.nothing_like_it
@@ -48,7 +48,7 @@ def test_what_neomx_has_elsewhere_or_in_another_case_is_told():
     }
 
 
-def test_modules_that_are_missing_are_told_where_they_are_imported():
+def test_missing_modules_are_reported_at_their_import():
     text = """
         import mxnet.nothing
         from mxnet.gluon import nn, nothing
@@ -61,7 +61,7 @@ def test_modules_that_are_missing_are_told_where_they_are_imported():
     assert names(text) == {**missing, "byteps.mxnet.suspend": [6]}
 
 
-def test_f_stands_for_arrays_and_symbols():
+def test_f_means_arrays_or_symbols():
     text = """
         import mxnet as mx
 
@@ -82,7 +82,7 @@ def test_f_stands_for_arrays_and_symbols():
     assert names(text) == {"mx.nd.rellu": [5], "mx.nd.contrib.bx": [5], "mx.nd.nothing": [8, 15]}
 
 
-def test_names_that_a_script_binds_itself_are_left_alone():
+def test_names_bound_by_the_script_are_ignored():
     text = """
         import mxnet as mx
         from mxnet import nd
@@ -105,7 +105,7 @@ def test_names_that_a_script_binds_itself_are_left_alone():
     assert names(text) == {"mx.nothing": [14]}
 
 
-def test_what_a_script_can_do_without_is_a_note():
+def test_missing_names_that_the_script_handles_are_notes():
     text = """
         import mxnet as mx
         try:
@@ -132,7 +132,7 @@ def test_what_a_script_can_do_without_is_a_note():
     assert [(line, name) for line, kind, name, _ in found if kind == "missing"] == [(12, "mx.nd.elsewhere")]
 
 
-def test_an_import_that_may_fail_is_followed():
+def test_imports_in_try_blocks_are_resolved():
     text = """
         try:
             import mxnet as mx
@@ -143,19 +143,19 @@ def test_an_import_that_may_fail_is_followed():
     assert names(text) == {"mx.nd.zeroz": [5]}
 
 
-def test_the_module_that_makes_mxnet_neomx_must_come_first():
+def test_compat_import_must_come_first():
     late = "import mxnet as mx\nimport neomx.compat.mxnet\n"
     message = "`import neomx.compat.mxnet` must come before this line, not in line 2."
     assert findings(late) == [(1, "missing", "mxnet", message)]
     assert findings("import neomx.compat.mxnet\nimport mxnet as mx\n") == []
 
 
-def test_an_expression_that_is_nested_too_deeply_is_told():
+def test_too_deeply_nested_expression_is_an_error():
     deep = "import mxnet as mx\nx = " + "+".join(["1"] * 900) + "\n"
     assert findings(deep) == [(1, "error", "", "an expression is nested too deeply to be checked")]
 
 
-def test_names_given_as_strings_to_getattr():
+def test_string_names_in_getattr_are_checked():
     text = """
         import mxnet as mx
         getattr(mx.nd, "relu"), getattr(mx.nd, "rellu"), getattr(mx.nd, name)
@@ -163,7 +163,7 @@ def test_names_given_as_strings_to_getattr():
     assert names(text) == {"mx.nd.rellu": [2]}
 
 
-def test_methods_are_checked_where_the_class_is_known():
+def test_methods_are_checked_if_the_class_is_known():
     text = """
         import mxnet as mx
         from mxnet import nd
@@ -171,7 +171,7 @@ def test_methods_are_checked_where_the_class_is_known():
         x = nd.zeros((2, 3))
         y = (x + 1)[0].reshape((3,))
         x.asnumpy(), x.asnumpyy(), y.asnumpyy(), nd.softmax(x).assnumpy()
-        x.indices, x.retain  # of a sparse array
+        x.indices, x.retain  # methods of a sparse array
         x.note = 3
         x.note
         trainer = mx.gluon.Trainer(params, "sgd")
@@ -204,13 +204,13 @@ def test_methods_are_checked_where_the_class_is_known():
         "match y:\n    case [x, *z]: pass",
     ],
 )
-def test_methods_are_not_checked_where_the_class_may_be_another(statement):
+def test_methods_are_not_checked_if_the_class_is_uncertain(statement):
     text = f"from mxnet import nd\nx = nd.zeros((2,))\n{statement}\nx.anything()\n"
     assert names(text) == {}
     assert names(text.replace(statement, "")) == {"mx.ndarray.NDArray.anything": [4]}
 
 
-def test_methods_of_ones_own_classes_and_of_unknown_things_are_left_alone():
+def test_methods_of_user_classes_and_unknown_objects_are_ignored():
     text = """
         import mxnet as mx
         import numpy as np
@@ -226,11 +226,11 @@ def test_methods_of_ones_own_classes_and_of_unknown_things_are_left_alone():
     assert names(text) == {}
 
 
-def test_a_file_without_mxnet_is_not_checked():
+def test_file_without_mxnet_is_not_checked():
     assert findings("import numpy as np\nnp.float, xrange\ndef f(F): return F.anything\n") == []
 
 
-def test_a_difference_is_told_where_a_name_is_used_however_it_is_imported():
+def test_differences_are_reported_for_every_kind_of_import():
     text = """
         import mxnet as mx
         from mxnet import random as r
@@ -254,22 +254,22 @@ def test_a_difference_is_told_where_a_name_is_used_however_it_is_imported():
     ]
 
 
-def test_the_names_are_neomxs_own(monkeypatch):
+def test_names_are_looked_up_in_neomx(monkeypatch):
     text = "import mxnet as mx\nmx.nd.brand_new(1)\n"
     assert names(text) == {"mx.nd.brand_new": [2]}
     monkeypatch.setattr(mx.nd, "brand_new", print, raising=False)
     assert names(text) == {}
 
 
-def test_old_names_of_numpy():
+def test_removed_numpy_names_are_reported():
     uses = "import numpy as np\nnp.float, np.Inf, np.asscalar, np.random.nothing, np.linalg.norm\n"
     assert list(names("import mxnet as mx\n" + uses)) == ["numpy.asscalar", "numpy.random.nothing"]
     told = {name: message for _, _, name, message in findings("import neomx as mx\n" + uses)}
     assert list(told) == ["numpy.float", "numpy.Inf", "numpy.asscalar", "numpy.random.nothing"]
-    assert "Use the builtin `float`. `import mxnet` gives it back" in told["numpy.float"]
+    assert "Use the builtin `float`. `import mxnet` restores it" in told["numpy.float"]
 
 
-def test_names_of_python_2():
+def test_python_2_names_are_reported():
     text = """
         import mxnet as mx
         import cPickle

@@ -1,4 +1,4 @@
-"""`neomx check` as a command: what it prints, its exit codes, and how it says to start a script."""
+"""The command `neomx check`: its output, its exit codes, and how it suggests to start a script."""
 
 import json
 import os
@@ -130,7 +130,7 @@ def found(text):
     return [(each.kind, each.name) for each in findings if each.kind != "runs"], starts(read(text), facts)
 
 
-def test_programs_as_they_were_written_for_mxnet_run():
+def test_typical_mxnet_programs_have_nothing_missing():
     findings, ways = found(MODULE)
     assert findings == [("differs", "mx.io.ImageRecordIter(shuffle)")]
     assert [way.command for way in ways] == [
@@ -164,7 +164,7 @@ def test_programs_as_they_were_written_for_mxnet_run():
         ),
     ],
 )
-def test_how_to_start_a_script(text, commands):
+def test_suggested_start_commands(text, commands):
     assert [way.command for way in found(text)[1]] == commands
 
 
@@ -193,7 +193,7 @@ def test_variables_of_other_launchers_are_noted():
 BAD = "import mxnet as mx\nx = mx.nd.zeroz((2,))\nmx.random.seed(1)\nmx.nd.zeroz(1), mx.nd.ones(1)\n"
 
 
-def test_the_report_as_text(tmp_path, capsys, monkeypatch):
+def test_report_as_text(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(BAD)
     assert main(["check", "train.py"]) == 1
@@ -211,7 +211,7 @@ def test_the_report_as_text(tmp_path, capsys, monkeypatch):
     assert "train.py:4: runs: mx.nd.ones\n" in capsys.readouterr().out
 
 
-def test_the_report_as_json(tmp_path, capsys):
+def test_report_as_json(tmp_path, capsys):
     (tmp_path / "train.py").write_text(BAD)
     assert main(["check", "--json", str(tmp_path / "train.py")]) == 1
     ((file,),) = json.loads(capsys.readouterr().out).values()
@@ -221,7 +221,7 @@ def test_the_report_as_json(tmp_path, capsys):
     assert file["start"][0]["command"] == f"python -m neomx {tmp_path / 'train.py'}"
 
 
-def test_several_files_are_summed_up(tmp_path, capsys):
+def test_summary_of_several_files(tmp_path, capsys):
     (tmp_path / "a.py").write_text(BAD)
     (tmp_path / "b.py").write_text("import mxnet as mx\nmx.nd.zeros(1)\n")
     (tmp_path / "c.py").write_text("import os\n")
@@ -230,17 +230,17 @@ def test_several_files_are_summed_up(tmp_path, capsys):
     assert main(["check", str(tmp_path / "b.py"), str(tmp_path / "c.py")]) == 0
     capsys.readouterr()
     assert main(["check", str(tmp_path / "c.py")]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'c.py'}: it does not import mxnet\n"
+    assert capsys.readouterr().out == f"{tmp_path / 'c.py'}: does not import mxnet\n"
 
 
-def test_names_that_one_file_registers_are_known_in_another(tmp_path, capsys):
+def test_names_registered_in_one_file_are_known_in_others(tmp_path, capsys):
     (tmp_path / "own.py").write_text("import mxnet as mx\n@mx.optimizer.register\nclass Own(mx.optimizer.SGD): pass\n")
     (tmp_path / "train.py").write_text("import mxnet as mx\nmx.optimizer.create('own')\n")
     assert main(["check", str(tmp_path / "train.py")]) == 1
     assert main(["check", str(tmp_path)]) == 0
 
 
-def test_a_file_that_python_cannot_read_is_an_error(tmp_path, capsys):
+def test_file_that_python_cannot_parse_is_an_error(tmp_path, capsys):
     (tmp_path / "old.py").write_text("import mxnet as mx\nprint 'x'\n")
     assert main(["check", str(tmp_path / "old.py")]) == 1
     out = capsys.readouterr().out.replace("\n    ", " ")  # long lines are folded
@@ -248,14 +248,14 @@ def test_a_file_that_python_cannot_read_is_an_error(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("arguments", [["nothing.py"], ["--diff", "x.py"], ["--fix", "--json", "x.py"]])
-def test_wrong_arguments(arguments, tmp_path, monkeypatch, capfd):
+def test_wrong_arguments_are_rejected(arguments, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.py").write_text("")
     assert main(["check", *arguments]) == 2
     assert capfd.readouterr().err.startswith("neomx: ")
 
 
-def test_the_script_is_not_run_and_help_needs_no_torch(tmp_path):
+def test_script_is_not_run_and_help_needs_no_torch(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import os, mxnet as mx\nos.mkdir('ran')\n")
     code = (
@@ -271,7 +271,7 @@ def test_the_script_is_not_run_and_help_needs_no_torch(tmp_path):
     assert run.returncode == 0 and "neomx check --fix --diff train.py" in run.stdout, run.stderr
 
 
-def test_the_page_shows_what_the_command_prints(tmp_path, capsys, monkeypatch):
+def test_page_shows_the_output_of_the_command(tmp_path, capsys, monkeypatch):
     page = (pathlib.Path(__file__).parents[2] / "docs" / "check.md").read_text()
     script = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
     shown = re.search(r"```\n\$ neomx check train.py\n(.*?)```", page, re.DOTALL)[1]

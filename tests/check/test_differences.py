@@ -1,7 +1,7 @@
-"""The differences that `neomx check` tells are sentences of docs/differences.md, and their names are neomx's.
+"""The differences that `neomx check` reports are sentences of docs/differences.md, and their names exist in neomx.
 
 `python tests/check/test_differences.py` copies the sentences and headings again from the page. Each entry finds its
-sentence by `find`, a piece of text that stands in no other sentence.
+sentence by `find`, a piece of text that occurs in no other sentence.
 """
 
 import json
@@ -34,13 +34,13 @@ def _outside(text: str) -> bool:
 
 
 def renewed(entries: list[dict], page: str) -> list[dict]:
-    """The entries with the headings and sentences that the page has now."""
+    """Return the entries with the headings and sentences that the page has now."""
     known = sentences(page)
     result = []
     for entry in entries:
         matches = [(heading, sentence) for heading, sentence in known if entry["find"] in sentence]
         assert len(matches) == 1, (
-            f"{entry['find']!r} must stand in one sentence of {differences.PAGE}, found in {len(matches)}: correct "
+            f"{entry['find']!r} must occur in one sentence of {differences.PAGE}, found in {len(matches)}: correct "
             f"`find` in {differences.DATA.name}, or remove the entry if neomx no longer differs"
         )
         section, summary = matches[0]
@@ -61,7 +61,7 @@ def test_every_entry_quotes_the_page():
     assert differences.DATA.read_text() == written(renewed(entries(), PAGE.read_text())), remedy
 
 
-def test_headings_have_the_anchors_that_links_use():
+def test_links_use_the_anchors_of_headings():
     assert differences.anchor("mx.rnn, text, legacy ops") == "mxrnn-text-legacy-ops"
     assert differences.anchor("Numbers that cannot be the same") == "numbers-that-cannot-be-the-same"
     anchors = [differences.anchor(heading) for heading in re.findall(r"^## (.*)", PAGE.read_text(), re.MULTILINE)]
@@ -70,7 +70,7 @@ def test_headings_have_the_anchors_that_links_use():
 
 
 @pytest.mark.parametrize("text", [name for entry in entries() for name in entry["names"]])
-def test_every_name_is_one_that_neomx_has_or_is_said_to_lack(text):
+def test_every_name_exists_or_is_marked_as_missing(text):
     missing = next(entry.get("missing", False) for entry in entries() if text in entry["names"])
     name, keyword, _ = differences.parse(text)
     found = package.find(name.replace("mx.", "mxnet.", 1) if name.startswith("mx.") else name)
@@ -82,7 +82,7 @@ def test_every_name_is_one_that_neomx_has_or_is_said_to_lack(text):
         assert not keyword or calls.signature(found).takes(keyword), f"{name} has no keyword {keyword}"
 
 
-def test_a_sentence_is_found_whatever_its_line_breaks_and_neighbours():
+def test_sentences_are_found_across_line_breaks():
     page = "# T\n\nintro\n\n## A, b\n\n- One (a; b. C).\n  Two `x; y`\n  has; three.\n- Four.\n"
     assert sentences(page) == [
         ("A, b", "One (a; b. C)."),
@@ -92,7 +92,7 @@ def test_a_sentence_is_found_whatever_its_line_breaks_and_neighbours():
     ]
     (entry,) = renewed([{"find": "`x", "names": ["mx.nd"]}], page)
     assert entry == {"find": "`x", "names": ["mx.nd"], "section": "A, b", "summary": "Two `x; y` has"}
-    with pytest.raises(AssertionError, match="must stand in one sentence .*, found in 0"):
+    with pytest.raises(AssertionError, match="must occur in one sentence .*, found in 0"):
         renewed([{"find": "Five", "names": []}], page)
 
 

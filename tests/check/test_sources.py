@@ -1,4 +1,4 @@
-"""Files that are checked: encodings, syntax errors, Python 2, notebooks, folders."""
+"""Source files for the check: encodings, syntax errors, Python 2, notebooks, folders."""
 
 import json
 
@@ -33,7 +33,7 @@ def write(path, data):
         ("if a:\n        x = 1\n\ty = 2", "tabs mixed with spaces"),
     ],
 )
-def test_python_2_is_recognised_with_its_line(statement, what):
+def test_python_2_syntax_is_recognized_with_its_line(statement, what):
     source = read_text(f"import mxnet as mx\n{statement}\n", "old.py")
     (problem,) = source.problems
     assert problem.message.startswith(f"Python 2 syntax ({what}). Convert the file with `2to3 -w old.py`")
@@ -42,7 +42,7 @@ def test_python_2_is_recognised_with_its_line(statement, what):
     assert (finding.kind, finding.line, finding.message) == ("error", problem.line, problem.message)
 
 
-def test_other_syntax_errors_are_told_in_pythons_words():
+def test_other_syntax_errors_have_pythons_message():
     (problem,) = read_text("import mxnet as mx\nx = (1,\ny = 2\n").problems
     assert problem.message == "syntax error: '(' was never closed"
     assert problem.line == 2
@@ -55,12 +55,12 @@ def test_encodings(tmp_path):
     source = sources.read(write(tmp_path / "a.py", latin))
     (problem,) = source.problems
     assert problem.line == 2
-    assert problem.message.startswith("the file is not UTF-8, and it declares no encoding, so Python does not run it")
+    assert problem.message.startswith("the file is not UTF-8, and it declares no encoding, so Python cannot run it")
     assert [finding.name for finding in check(source)[0] if finding.kind == "missing"] == ["mx.nd.zeroz"]
     declared = b"# -*- coding: latin-1 -*-\n" + latin
     assert sources.read(write(tmp_path / "b.py", declared)).problems == []
     wrong = b"# -*- coding: no-such-thing -*-\n" + latin
-    assert "an encoding that does not fit" in sources.read(write(tmp_path / "c.py", wrong)).problems[0].message
+    assert "it declares a wrong encoding" in sources.read(write(tmp_path / "c.py", wrong)).problems[0].message
     marked = b"\xef\xbb\xbfimport mxnet as mx\r\nx = 1\x0c\r\nmx.nd.zeroz\r\n"
     source = sources.read(write(tmp_path / "d.py", marked))
     assert [finding.line for finding in check(source)[0] if finding.kind == "missing"] == [3]
@@ -72,7 +72,7 @@ def notebook(*cells, kind="code"):
     return json.dumps({"cells": cells, "nbformat": 4})
 
 
-def test_the_code_cells_of_a_notebook_are_one_program(tmp_path):
+def test_code_cells_of_a_notebook_are_one_program(tmp_path):
     text = notebook(
         "%matplotlib inline\nimport mxnet as mx\nfiles = !ls\nif True:\n    %time x = 1\nmx.nd.zeros?\n",
         "x = mx.nd.zeros((2,))\n\nmx.nd.zeroz\n",

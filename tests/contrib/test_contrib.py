@@ -1,4 +1,4 @@
-"""Ops that MXNet's CPU build refuses, so that no recording exists: against numpy, or numbers of its sparse kernels."""
+"""Ops that MXNet's CPU build refuses, so there are no recordings: compared with numpy or MXNet's sparse kernels."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import neomx as mx
 
 
 def gradient(function, x, head):
-    """The result of `function` and its gradient at x for this output gradient."""
+    """Return the result of `function` and its gradient at x for this output gradient."""
     x = mx.nd.array(x)
     x.attach_grad()
     with mx.autograd.record():
@@ -58,7 +58,7 @@ def test_count_sketch():
     np.testing.assert_allclose(grad, sign * head[:, place], rtol=1e-5, atol=1e-6)
 
 
-# MXNet 1.9.1 takes row-sparse gradients alone here; its numbers for a gradient that has every row.
+# MXNet 1.9.1 only accepts row-sparse gradients here; these are its values for a gradient with every row.
 
 
 def test_group_adagrad():
@@ -77,7 +77,7 @@ def test_adagrad():
     np.testing.assert_allclose(h.asnumpy(), [[1.25, 2.0625], [2.0, 6.0]], rtol=1e-6)
 
 
-def test_the_master_copy_follows_lamb():
+def test_lamb_updates_the_master_copy():
     w32, g = mx.nd.array([1.0, -2.0]), mx.nd.array([0.5, 0.25])
     w = mx.nd.array([1.0, -2.0], dtype="float16")
     mx.nd.mp_lamb_update_phase2(w, g, mx.nd.array([2.0]), mx.nd.array([0.5]), w32, lr=0.1, out=w)

@@ -1,4 +1,4 @@
-"""mx.contrib.text and WikiText beyond the recordings: files that are there, missing or wrong."""
+"""mx.contrib.text and WikiText beyond the recordings: existing, missing and invalid files."""
 
 import collections
 import zipfile
@@ -19,7 +19,7 @@ def test_published_vectors_are_read_from_their_folder(tmp_path):
     assert found.idx_to_token == ["<unk>", "b"] and found.idx_to_vec.asnumpy().tolist() == [[0, 0], [3, 4]]
 
 
-def test_without_a_network_the_place_of_a_file_is_told(tmp_path, monkeypatch):
+def test_error_without_network_names_the_expected_path(tmp_path, monkeypatch):
     monkeypatch.setenv("MXNET_GLUON_REPO", f"file://{tmp_path}/nothing")
     place = tmp_path / "fasttext"
     with pytest.raises(MXNetError, match=f"wiki.simple.vec is not in {place}.*copy wiki.simple.vec or wiki.simple.zip"):
@@ -28,7 +28,7 @@ def test_without_a_network_the_place_of_a_file_is_told(tmp_path, monkeypatch):
         mx.gluon.contrib.data.text.WikiText2(root=str(tmp_path))
 
 
-def test_an_archive_is_unpacked(tmp_path, monkeypatch):
+def test_archive_is_extracted(tmp_path, monkeypatch):
     text = mx.gluon.contrib.data.text
     archive, root = tmp_path / "small.zip", tmp_path / "root"
     with zipfile.ZipFile(archive, "w") as zipped:
@@ -50,12 +50,12 @@ def test_an_archive_is_unpacked(tmp_path, monkeypatch):
     ("content", "kind", "message"),
     [
         ("", ValueError, "no line with a token and a vector"),
-        ("a 1 2\nb 1\nc 1 2 3\n", AssertionError, "line 3 of .*token c has 3 numbers, expected 2"),
+        ("a 1 2\nb 1\nc 1 2 3\n", AssertionError, "line 3 of .*token c has 3 values, expected 2"),
         ("a 1 2\nb 1 x\n", ValueError, "line 2 of .*token b: could not convert"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:At line 2")
-def test_a_bad_file_of_vectors_is_told(tmp_path, content, kind, message):
+def test_invalid_embedding_file_is_an_error(tmp_path, content, kind, message):
     path = tmp_path / "vectors.txt"
     path.write_text(content)
     with pytest.raises(kind, match=message):

@@ -1,4 +1,4 @@
-"""`neomx convert`: programs of torch and ONNX files compute what the checkpoint does, and need no neomx."""
+"""`neomx convert`: torch programs and ONNX files compute the same as the checkpoint, and do not need neomx."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from neomx.gluon.model_zoo import vision
 from neomx.launch.cli import main
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
-SMALL = str(HERE / "fixtures" / "convert" / "small")  # by real MXNet: tests/record_convert.py
+SMALL = str(HERE / "fixtures" / "convert" / "small")  # written by MXNet: tests/record_convert.py
 RECORDED = np.load(SMALL + ".npz")
 SHAPE = ["--shape", "data:1,3,8,8"]
 
@@ -35,14 +35,14 @@ def convert(*args, code=0):
     assert main(["convert", *map(str, args)]) == code
 
 
-# ---- a checkpoint of real MXNet ----
+# ---- a checkpoint of MXNet ----
 
 
-def test_a_program_needs_torch_alone_and_gives_mxnets_numbers(tmp_path):
+def test_program_needs_only_torch_and_gives_mxnets_results(tmp_path):
     convert(SMALL, "--to", "torch", "-o", tmp_path / "small", *SHAPE)
     script = f"""
 import sys, json
-sys.modules["neomx"] = None  # may not be imported
+sys.modules["neomx"] = None  # must not be imported
 import torch, numpy as np
 net = torch.export.load({str(tmp_path / "small.pt2")!r}).module()
 data = torch.from_numpy(np.load({SMALL + ".npz"!r})["data"])
@@ -61,7 +61,7 @@ print(json.dumps([net(data).tolist(), net(data[:1]).tolist(), sorted(net.state_d
     assert weights["bn0_gamma"].tolist() == [1] * 4  # fix_gamma
 
 
-def test_onnx_gives_mxnets_numbers_for_any_batch(tmp_path, capsys):
+def test_onnx_gives_mxnets_results_for_any_batch_size(tmp_path, capsys):
     convert(SMALL + "-symbol.json", SMALL + "-0003.params", "--to", "onnx", "-o", tmp_path / "small.onnx", *SHAPE)
     said = capsys.readouterr().out
     assert "data -> softmax_output; for batches of any size" in said
@@ -73,7 +73,7 @@ def test_onnx_gives_mxnets_numbers_for_any_batch(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("convention", ["valid", "full"])
-def test_sums_of_windows_as_onnx(tmp_path, convention):
+def test_sum_pooling_as_onnx(tmp_path, convention):
     how = {"kernel": (2, 3), "stride": (2, 2), "pad": (1, 1), "pooling_convention": convention}
     net = mx.sym.Pooling(mx.sym.var("data"), pool_type="sum", **how)
     data = np.random.RandomState(0).rand(1, 2, 6, 7).astype(np.float32)
@@ -82,7 +82,7 @@ def test_sums_of_windows_as_onnx(tmp_path, convention):
     np.testing.assert_allclose(run_onnx(tmp_path / "m.onnx", data=data)[0], expected, 1e-5)
 
 
-def test_an_input_as_an_output_and_an_output_twice(tmp_path):
+def test_input_as_output_and_duplicate_outputs(tmp_path):
     data = mx.sym.var("data")
     twice = mx.sym.relu(data, name="twice")
     mx.onnx.export_model(mx.sym.Group([data, twice, twice]), {}, [(1, 2)], onnx_file_path=str(tmp_path / "m.onnx"))
@@ -95,7 +95,7 @@ def test_an_input_as_an_output_and_an_output_twice(tmp_path):
     ]
 
 
-def test_params_again(tmp_path):
+def test_params_round_trip(tmp_path):
     convert(SMALL, "--to", "params", "-o", tmp_path / "again")
     ours, theirs = (mx.model.load_checkpoint(prefix, 3) for prefix in (str(tmp_path / "again"), SMALL))
     assert ours[0].tojson() == theirs[0].tojson()
@@ -105,7 +105,7 @@ def test_params_again(tmp_path):
     assert (tmp_path / "again-0003.params").read_bytes() == pathlib.Path(SMALL + "-0003.params").read_bytes()
 
 
-def test_half_precision_leaves_batch_norms_vectors(tmp_path):
+def test_float16_keeps_batch_norm_vectors_in_float32(tmp_path):
     convert(SMALL, "--to", "params", "-o", tmp_path / "half", "--dtype", "float16", "--plain-names")
     arrays = mx.nd.load(str(tmp_path / "half-0003.params"))
     assert arrays["conv0_weight"].dtype == np.float16
@@ -118,9 +118,9 @@ def test_half_precision_leaves_batch_norms_vectors(tmp_path):
     np.testing.assert_allclose(received.float(), RECORDED["predicted"], 2e-2, 2e-3)
 
 
-# ---- what else comes in ----
+# ---- other inputs ----
 
-OLD = {  # as MXNet 0.8 wrote it: attributes of ops in `param`, no auxiliary states
+OLD = {  # written by MXNet 0.8: attributes of ops in `param`, no auxiliary states
     "nodes": [
         {"op": "null", "param": {}, "name": "data", "inputs": [], "backward_source_id": -1},
         {"op": "null", "param": {}, "name": "bn_gamma", "inputs": [], "backward_source_id": -1},
@@ -138,7 +138,7 @@ OLD = {  # as MXNet 0.8 wrote it: attributes of ops in `param`, no auxiliary sta
 }
 
 
-def test_old_json_and_names_without_arg_and_aux(tmp_path):
+def test_old_json_and_names_without_prefixes(tmp_path):
     (tmp_path / "old.json").write_text(json.dumps(OLD))
     arrays = {"bn_gamma": 2.0, "bn_beta": 1.0, "bn_moving_mean": 3.0, "bn_moving_var": 4.0}
     mx.nd.save(str(tmp_path / "w.params"), {name: mx.nd.full((2,), value) for name, value in arrays.items()})
@@ -150,7 +150,7 @@ def test_old_json_and_names_without_arg_and_aux(tmp_path):
     np.testing.assert_allclose(traced.program.module()(torch.full((3, 2), 5.0)), np.full((3, 2), expected), 1e-6)
 
 
-def test_names_with_dots_and_a_length_that_varies(tmp_path):
+def test_names_with_dots_and_dynamic_dimension(tmp_path):
     net = mx.sym.FullyConnected(
         mx.sym.Embedding(mx.sym.var("tokens"), mx.sym.var("embed.0/w:1"), input_dim=7, output_dim=4),
         mx.sym.var("out.weight"), no_bias=True, num_hidden=3, flatten=False,
@@ -166,13 +166,13 @@ def test_names_with_dots_and_a_length_that_varies(tmp_path):
 
 
 @pytest.mark.parametrize("names", [("forward", "b"), ("a", "a.b"), ("a..b", "c")])
-def test_names_that_torch_cannot_have(names):
+def test_names_that_torch_does_not_support_are_rejected(names):
     net = mx.sym.var("data") * mx.sym.var(names[0]) + mx.sym.var(names[1])
-    with pytest.raises(MXNetError, match="a torch module cannot keep an array under the name"):
+    with pytest.raises(MXNetError, match="a torch module cannot have an array named"):
         trace(mx_checkpoint(net, **dict.fromkeys(names, mx.nd.ones((1, 2)))), {"data": (1, 2)})
 
 
-def test_losses_without_labels():
+def test_losses_need_no_labels():
     data = mx.sym.var("data")
     for made, function in [
         (mx.sym.LinearRegressionOutput(data), lambda x: x),
@@ -194,16 +194,16 @@ def mx_checkpoint(symbol, **arrays):
     return Checkpoint(symbol, arrays, {})
 
 
-def test_a_graph_that_fixes_its_batch_says_so(tmp_path, capsys):
+def test_fixed_batch_size_of_a_graph_is_reported(tmp_path, capsys):
     net = mx.sym.Reshape(mx.sym.var("data"), shape=(2, 2, -1))
     mx.model.save_checkpoint(str(tmp_path / "m"), 0, net, {"unused": mx.nd.ones(1)}, {})
     convert(tmp_path / "m", "--to", "torch", "-o", tmp_path / "m", "--shape", "data:4,3")
-    assert "for these shapes only, which the graph fixes (data:4,3)" in capsys.readouterr().out
+    assert "for these shapes only, because the graph fixes them (data:4,3)" in capsys.readouterr().out
     net = torch.export.load(tmp_path / "m.pt2").module()
     assert net(torch.ones(4, 3)).shape == (2, 2, 3)
 
 
-# ---- every family of the zoo ----
+# ---- all families of the model zoo ----
 
 FAMILIES = {
     "resnet_v1": (lambda: vision.ResNetV1(vision.BasicBlockV1, [1, 1], [8, 8, 16], classes=10), 32),
@@ -222,12 +222,12 @@ TORCH_ONLY = {
     "alexnet",
     "inception",
     "mobilenet_v2",
-}  # whose operators others have too: to save time
+}  # skipped to save time: others use the same operators
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_zoo(family, tmp_path):
-    """The numbers of the net itself, to rounding: 1e-5 of the largest."""
+def test_model_zoo(family, tmp_path):
+    """Results equal those of the net up to rounding: 1e-5 of the largest value."""
     make, size = FAMILIES[family]
     mx.random.seed(5)
     net = make()
@@ -250,7 +250,7 @@ def test_zoo(family, tmp_path):
     np.testing.assert_allclose(back(data).asnumpy(), expected, 0, bound)
 
 
-# ---- what cannot be ----
+# ---- errors ----
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_zoo(family, tmp_path):
     [
         (["nothere", "--to", "params"], "nothere-symbol.json: no such file"),
         ([SMALL, "--epoch", "9", "--to", "params"], "small-0009.params"),
-        ([SMALL, "--to", "onnx"], "no array for data. If these are inputs, give their shapes, as in --shape data:1"),
+        ([SMALL, "--to", "onnx"], "no array for data. If these are inputs, pass their shapes, as in --shape data:1"),
         ([SMALL, "--to", "onnx", "--shape", "dota:1,3"], "no input dota. Its inputs: data"),
         ([SMALL, "--to", "onnx", "--shape", "data=1,3"], "--shape data=1,3: expected the name of an input and its sh"),
         ([SMALL, "--to", "torch", "--shape", "data:1,3,8"], "Convolution 'conv0'"),
@@ -268,23 +268,23 @@ def test_zoo(family, tmp_path):
         ),
         (
             [SMALL, "--to", "onnx", *SHAPE, "--opset", "11"],
-            "opset 11 cannot be written: torch gives 18 for it. Take 18",
+            "opset 11 cannot be written: torch writes 18 for this model. Use 18",
         ),
     ],
 )
-def test_bad_input_is_told(args, said, tmp_path, capsys):
+def test_invalid_input_is_an_error(args, said, tmp_path, capsys):
     convert(*args, "-o", tmp_path / "out", code=2)
     assert said in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_an_output_without_a_name(tmp_path, capsys):
+def test_output_without_a_file_name_is_an_error(tmp_path, capsys):
     convert(SMALL, "--to", "safetensors", "-o", f"{tmp_path}/", code=2)
-    assert "expected the name of a file" in capsys.readouterr().err
+    assert "expected a file name" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_parameters_without_a_shape_are_missing(tmp_path, capsys):
+def test_missing_parameters_are_named(tmp_path, capsys):
     (tmp_path / "old.json").write_text(json.dumps(OLD))
     mx.nd.save(str(tmp_path / "w.params"), {"bn_gamma": mx.nd.ones(2)})
     options = ["--to", "torch", "-o", tmp_path / "out", "--shape", "data:1,2"]
@@ -299,7 +299,7 @@ def test_parameters_without_a_shape_are_missing(tmp_path, capsys):
         ("onnx", lambda x: mx.sym.erfinv(x, name="inv3"), "erfinv 'inv3' cannot be converted to ONNX"),
     ],
 )
-def test_an_op_that_cannot_be_converted_is_named(kind, make, said, tmp_path, capsys):
+def test_error_names_op_that_cannot_be_converted(kind, make, said, tmp_path, capsys):
     mx.model.save_checkpoint(str(tmp_path / "m"), 0, make(mx.sym.var("data")), {"unused": mx.nd.ones(1)}, {})
     convert(tmp_path / "m", "--to", kind, "-o", tmp_path / "out", "--shape", "data:4,5,6", code=2)
     received = capsys.readouterr().err

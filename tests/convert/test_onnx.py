@@ -1,4 +1,4 @@
-"""`mx.onnx` and `mx.contrib.onnx`: files of other tools as symbols, and symbols as files."""
+"""`mx.onnx` and `mx.contrib.onnx`: import of files of other tools, and export of symbols."""
 
 import numpy as np
 import onnx
@@ -16,16 +16,16 @@ from neomx.convert.program import inferring
 RNG = np.random.RandomState(11)
 
 
-# ---- single operators, of several opsets, against onnxruntime ----
+# ---- single operators of several opsets, compared with onnxruntime ----
 
 
 def kind(array):
-    """ONNX's number of an array's type."""
+    """Return ONNX's number for the dtype of an array."""
     return helper.np_dtype_to_tensor_dtype(array.dtype)
 
 
 def model(op, inputs, constants=(), opset=13, outputs=1, **attrs):
-    """A model of one node; the constants come after the inputs."""
+    """Return a model of one node; the constants follow the inputs."""
     names = [f"x{i}" for i in range(len(inputs))] + [f"c{i}" if c is not None else "" for i, c in enumerate(constants)]
     out = [f"y{i}" for i in range(outputs)]
     graph = helper.make_graph(
@@ -166,14 +166,14 @@ def values_for(proto):
 
 
 def outputs_of(symbol, arguments, states, fed):
-    """What an imported symbol gives."""
+    """Return the outputs of an imported symbol."""
     arrays = {name: mx.nd.array(value, dtype=value.dtype) for name, value in fed.items()}
     executor = symbol.bind(mx.cpu(), {**arguments, **arrays}, aux_states=states)
     return [each.asnumpy() for each in executor.forward()]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_operator_as_onnxruntime_computes_it(case, tmp_path):
+def test_operator_matches_onnxruntime(case, tmp_path):
     proto, path = CASES[case], str(tmp_path / "m.onnx")
     onnx.save(proto, path)
     fed = values_for(proto)
@@ -189,11 +189,11 @@ def test_an_operator_as_onnxruntime_computes_it(case, tmp_path):
         )
 
 
-# ---- whole models that torch wrote ----
+# ---- complete models written by torch ----
 
 
 class Picture(nn.Module):
-    """Most layers of small networks for pictures."""
+    """Most layers of small image networks."""
 
     def __init__(self):
         super().__init__()
@@ -244,12 +244,12 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_models_of_torch(name, tmp_path):
+def test_import_models_written_by_torch(name, tmp_path):
     make, example, varies = MODELS[name]
     torch.manual_seed(1)
     net, path = make().eval(), str(tmp_path / "net.onnx")
     dims = ({0: torch.export.Dim.DYNAMIC},) if varies else None
-    with inferring():  # which torch's remarks on itself do not reach
+    with inferring():  # silences torch's own warnings
         torch.onnx.export(net, (example,), path, dynamo=True, verbose=False, dynamic_shapes=dims)
     imported = contrib_onnx.import_to_gluon(path, mx.cpu())
     data = torch.cat([example, example[:1]]) if varies else example
@@ -258,11 +258,11 @@ def test_models_of_torch(name, tmp_path):
         np.testing.assert_allclose(received, net(data).numpy(), 1e-5, 1e-6)
 
 
-# ---- writing ----
+# ---- export ----
 
 
 def small():
-    """A symbol with a label, and its parameters."""
+    """Return a symbol with a label, and its parameters."""
     net = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=3, name="fc")
     net = mx.sym.SoftmaxOutput(mx.sym.BatchNorm(net, name="bn"), name="softmax")
     rng = np.random.RandomState(2)
@@ -290,11 +290,11 @@ def test_export_and_import(tmp_path):
     np.testing.assert_allclose(outputs_of(*mx.onnx.import_model(path), {"data": data})[0], expected, 1e-5, 1e-6)
 
 
-def test_export_of_objects_by_the_old_names(tmp_path):
+def test_export_of_objects_by_old_names(tmp_path):
     net, arguments, states = small()
     path = str(tmp_path / "small.onnx")
     old = {"input_shape": [(2, 4), (2,)], "input_type": np.float32, "opset_version": 13}
-    with pytest.warns(UserWarning, match="the file has opset 18"):
+    with pytest.warns(UserWarning, match="writing opset 18"):
         contrib_onnx.export_model(sym=net, params={**arguments, **states}, onnx_file_path=path, **old)
     assert onnx.load(path).opset_import[0].version == 18
     assert mx.onnx.get_model_metadata(path)["input_tensor_data"] == [("data", (2, 4))]
@@ -313,20 +313,20 @@ def test_operator_support():
     assert not {"erfinv", "_contrib_box_nms"} & set(names)
 
 
-# ---- what cannot be ----
+# ---- errors ----
 
 
-def test_an_unknown_operator_is_named(tmp_path):
+def test_error_names_unsupported_operator(tmp_path):
     path = str(tmp_path / "m.onnx")
     onnx.save(model("NonZero", [x(2, 3)]), path)
-    with pytest.raises(MXNetError, match="ONNX operator NonZero of node 'node' has no counterpart here"):
+    with pytest.raises(MXNetError, match="ONNX operator NonZero of node 'node' is not supported"):
         mx.onnx.import_model(path)
     onnx.save(model("MaxPool", [x(2, 3, 8, 8)], kernel_shape=[2, 2], dilations=[2, 2]), path)
-    with pytest.raises(MXNetError, match=r"MaxPool of node 'node': dilations \(2, 2\) are not possible here"):
+    with pytest.raises(MXNetError, match=r"MaxPool of node 'node': dilations \(2, 2\) are not supported"):
         mx.onnx.import_model(path)
 
 
-def test_a_file_that_is_none(tmp_path):
+def test_file_that_is_not_onnx_is_an_error(tmp_path):
     (tmp_path / "junk.onnx").write_bytes(b"nothing of the kind")
     with pytest.raises(MXNetError, match=r"junk.onnx: not a readable ONNX file"):
         mx.onnx.import_model(str(tmp_path / "junk.onnx"))
@@ -334,7 +334,7 @@ def test_a_file_that_is_none(tmp_path):
         mx.onnx.get_model_metadata(str(tmp_path / "nothere.onnx"))
 
 
-def test_a_file_that_is_damaged(tmp_path):
+def test_damaged_file_is_an_error(tmp_path):
     path = str(tmp_path / "m.onnx")
     wrong_shape, no_output = model("Add", [x(3)], [x(2, 3)]), model("Add", [x(3)], [x(2, 3)])
     wrong_shape.graph.initializer[0].dims[1] = 0
@@ -345,7 +345,7 @@ def test_a_file_that_is_damaged(tmp_path):
             mx.onnx.import_model(path)
 
 
-def test_the_extra_is_named(monkeypatch):
+def test_error_without_onnx_names_the_extra(monkeypatch):
     import importlib
 
     def missing(name):

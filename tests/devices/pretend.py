@@ -1,10 +1,10 @@
 """A pretend accelerator: torch devices `pretend:0` to `pretend:5`, in plain Python, for machines without a GPU.
 
 Its tensors are ordinary torch tensors on torch's slot for accelerators of other vendors (PrivateUse1). Their memory is
-the host's and kernels run on the CPU, but nothing else knows that: a tensor of the accelerator never shares memory with
-a CPU tensor, has no `.numpy()`, and does not mix with tensors of another device, with the exceptions that CUDA makes.
+the host's and kernels run on the CPU, but this is hidden: a tensor of the accelerator never shares memory with a CPU
+tensor, has no `.numpy()`, and cannot be mixed with tensors of another device, with the same exceptions as CUDA.
 
-Registration is for the whole process and cannot be undone, so tests on it run in a process of their own.
+Registration affects the whole process and cannot be undone, so its tests run in a separate process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ aten = torch.ops.aten
 _CPU_KERNELS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _DLPACK_CPU, _DLPACK_EXTENSION = 1, 12  # DLPack's numbers for device types
 
-# Ops that on CUDA take CPU tensors too: numbers, as all pointwise ops do, and indices.
+# Ops that also accept CPU tensors on CUDA: scalars, as all pointwise ops do, and indices.
 _TAKES_NUMBERS = {"fill", "masked_fill", "index_put", "_index_put_impl", "floor_divide"}
 _TAKES_INDICES = {"index", "index_put", "_index_put_impl"}
 
@@ -58,22 +58,22 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes
 
 
 def _relabel(tensor: torch.Tensor, kind: int, index: int) -> torch.Tensor:
-    """The same memory as a tensor of another device, by rewriting the device in a DLPack capsule."""
+    """Return the same memory as a tensor of another device, by rewriting the device in a DLPack capsule."""
     capsule = torch._C._to_dlpack(tensor)
-    start = _pointer(capsule, b"dltensor")  # of a DLTensor: void *data, then int32 device_type, int32 device_id
+    start = _pointer(capsule, b"dltensor")  # a DLTensor: void *data, then int32 device_type, int32 device_id
     ctypes.c_int32.from_address(start + 8).value = kind
     ctypes.c_int32.from_address(start + 12).value = index
     return torch._C._from_dlpack(capsule)
 
 
 def _host(tensor: torch.Tensor) -> torch.Tensor:
-    """A CPU tensor with the memory of an accelerator's."""
+    """Return a CPU tensor with the memory of an accelerator's tensor."""
     return _relabel(tensor, _DLPACK_CPU, 0)
 
 
 def _on(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
-    """A fresh CPU tensor as one of the accelerator."""
-    if tensor._is_zerotensor():  # has no memory
+    """Return a new CPU tensor as a tensor of the accelerator."""
+    if tensor._is_zerotensor():  # it has no memory
         tensor = tensor.clone()
     return _relabel(tensor, _DLPACK_EXTENSION, device.index or 0)
 
@@ -84,12 +84,12 @@ def _is_ours(value: Any) -> bool:
 
 @functools.cache
 def _is_pointwise(packet: torch._ops.OpOverloadPacket) -> bool:
-    """Whether an op works element by element; not each of its overloads has the tag."""
+    """Return whether an op is elementwise; not all of its overloads have the tag."""
     return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
 
 
 def _common_device(op: torch._ops.OpOverload, tensors: Sequence[torch.Tensor]) -> torch.device:
-    """The one device of an op's tensors, or CUDA's error."""
+    """Return the device of an op's tensors, or raise CUDA's error."""
     name = op._schema.name.removeprefix("aten::").removesuffix("_")
     takes_numbers = name in _TAKES_NUMBERS or _is_pointwise(op.overloadpacket)
     device = next(t.device for t in tensors if _is_ours(t))
@@ -109,11 +109,11 @@ def _common_device(op: torch._ops.OpOverload, tensors: Sequence[torch.Tensor]) -
 
 
 def _run(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """Any op without a kernel for all devices: the CPU's, run on the accelerator's memory."""
+    """Run any op without a kernel for all devices: the CPU kernel, on the accelerator's memory."""
     returns = op._schema.returns
     if returns and returns[0].alias_info is not None and not returns[0].alias_info.is_write:
-        return op.redispatch(_CPU_KERNELS, *args, **kwargs)  # a view: strides alone, which all devices share
-    # A number in the place of a tensor arrives as a number.
+        return op.redispatch(_CPU_KERNELS, *args, **kwargs)  # a view changes only strides, equal on all devices
+    # A number in place of a tensor is passed as a number.
     args = tuple(
         torch.tensor(value)
         if isinstance(value, (int, float)) and isinstance(argument.type, torch.TensorType)
@@ -130,7 +130,7 @@ def _run(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
     def to_host(value: Any) -> Any:
         if not _is_ours(value):
             return value
-        # An empty out= is there to be resized, which is impossible for memory of another tensor.
+        # An empty out= may be resized, which is impossible for memory of another tensor.
         host = torch.empty(0, dtype=value.dtype) if value.numel() == 0 and value.dim() == 1 else _host(value)
         originals[id(host)] = (host, value)
         return host
@@ -158,7 +158,7 @@ def _set(tensor: torch.Tensor, storage: torch.UntypedStorage, *where: Any) -> to
 
 
 def _take(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Give `tensor` the memory and the shape of `other`."""
+    """Set the memory and the shape of `tensor` to those of `other`."""
     return _set(tensor, other.untyped_storage(), other.storage_offset(), other.shape, other.stride())
 
 
@@ -169,7 +169,7 @@ def _resize(tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = N
 
 
 def _copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """Copies cross devices, as they do everywhere."""
+    """Copy between devices."""
     (_host(target) if _is_ours(target) else target).copy_(_host(source) if _is_ours(source) else source)
     return target
 
@@ -211,12 +211,12 @@ def _pin(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.device.type != "cpu":
         raise RuntimeError(f"only CPU tensors can be pinned, received one on {tensor.device}")
     copy = tensor.clone()
-    copy.was_pinned = True  # for tests to see
+    copy.was_pinned = True  # checked by tests
     return copy
 
 
 class _AnyGenerator(torch.Generator):
-    """Numbers for the accelerator are drawn by a generator of the CPU."""
+    """Draws random numbers for the accelerator by a CPU generator."""
 
     def __new__(cls, device: Any = "cpu") -> torch.Generator:
         kind = torch.device(device)
@@ -227,10 +227,10 @@ _library: list[torch.library.Library] = []
 
 
 def register() -> None:
-    """Make the devices. Before the first `mx.gpu()`, and once in a process."""
+    """Register the devices. Must be called before the first `mx.gpu()`, once per process."""
     backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=Module())
     fallback, own = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
-    _library.extend((fallback, own))  # what is registered goes when these do
+    _library.extend((fallback, own))  # registrations last as long as these objects
     fallback.fallback(_run, "PrivateUse1")
     for name, kernel in (
         ("set_.source_Storage_storage_offset", _set),
@@ -242,8 +242,8 @@ def register() -> None:
         own.impl(name, kernel, "PrivateUse1")
     for name, kernel in (("_thnn_fused_lstm_cell", _lstm_cell), ("_thnn_fused_gru_cell", _gru_cell)):
         own.impl(name, kernel, "AutogradPrivateUse1")
-    # What torch does not let Python code offer for an accelerator: generators, waiting, a current device, storages,
-    # pinned memory, and threads for the backward of a second device.
+    # Features that torch does not let Python code provide for an accelerator: generators, synchronization, a current
+    # device, storages, pinned memory, and threads for the backward of a second device.
     torch.UntypedStorage.clone = _clone_storage
     torch.Tensor.pin_memory = _pin
     torch.Generator = _AnyGenerator

@@ -1,4 +1,4 @@
-"""Runs the cases of tests/parity on pretend devices, and compares with what MXNet gave on a CPU."""
+"""Runs the cases of tests/parity on pretend devices, and compares with the recordings of MXNet on a CPU."""
 
 import neomx as mx
 from parity import spec, tolerance
@@ -6,7 +6,7 @@ from parity.recordings import recorded
 
 
 class Elsewhere:
-    """neomx, whose cpu() are the pretend devices: what a program puts on the CPU is there, and on no other device."""
+    """neomx with cpu() replaced by the pretend devices, so that everything a program puts on the CPU is there."""
 
     def __getattr__(self, name):
         return getattr(mx, name)
@@ -22,7 +22,7 @@ def check(family, name, ctx):
     assert sorted(received) == sorted(expected)
     how = case.tolerance()
     if "resize" in name:
-        how["off"] = max(how["off"], 1)  # grey levels: only the CPU has OpenCV's fixed-point arithmetic
+        how["off"] = max(how["off"], 1)  # gray levels: only the CPU has OpenCV's fixed-point arithmetic
     for key, value in expected.items():
         if value.dtype.kind == "U":
             assert str(received[key]).replace("gpu(", "cpu(") == str(value), key

@@ -17,14 +17,14 @@ ONE, TWO = mx.gpu(1), mx.gpu(2)
 # ---- the devices themselves ----
 
 
-def test_gpu_means_the_accelerator_of_torch():
+def test_gpu_is_the_accelerator_of_torch():
     assert mx.context.num_gpus() == pretend.COUNT
     assert ONE.device == torch.device("pretend", 1)
     with pytest.raises(mx.MXNetError, match=r"cannot allocate on gpu\(6\): this machine has 6 GPU"):
         nd.zeros((2,), ctx=mx.gpu(6))
 
 
-def test_the_devices_hold_their_data_apart_and_refuse_to_mix():
+def test_devices_have_separate_memory_and_refuse_to_mix():
     on_cpu = torch.ones(3)
     there = on_cpu.to("pretend:1")
     on_cpu += 1
@@ -38,7 +38,7 @@ def test_the_devices_hold_their_data_apart_and_refuse_to_mix():
         there.numpy()
 
 
-def test_waiting_reaches_every_device(monkeypatch):
+def test_waitall_synchronizes_every_device(monkeypatch):
     waited = []
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda device: waited.append(device))
     nd.waitall()
@@ -67,7 +67,7 @@ def test_copies_between_devices():
     np.testing.assert_array_equal(x.asnumpy(), [[1, 2], [3, 4]])
 
 
-def test_writes_take_values_from_anywhere():
+def test_writes_accept_values_from_any_device():
     x = nd.zeros((3, 2), ctx=ONE)
     x[0] = nd.ones((2,), ctx=TWO)
     x[1] = nd.full((2,), 2.0)
@@ -84,7 +84,7 @@ def test_writes_take_values_from_anywhere():
     np.testing.assert_array_equal(x.asnumpy(), np.full((3, 2), 2))
 
 
-def test_ops_refuse_arrays_of_two_devices():
+def test_ops_reject_arrays_of_two_devices():
     a, b = nd.ones((2, 2), ctx=ONE), nd.ones((2, 2), ctx=TWO)
     for call in (lambda: a + b, lambda: nd.dot(a, b), lambda: a.__iadd__(b), lambda: nd.concat(a, b)):
         with pytest.raises(
@@ -109,7 +109,7 @@ def test_gradients_cross_devices():
     np.testing.assert_allclose(slope.asnumpy(), np.exp([1, 2]), rtol=1e-6)
 
 
-def test_functions_of_ones_own_stay_on_the_device():
+def test_autograd_functions_stay_on_the_device():
     class Square(autograd.Function):
         def forward(self, x):
             self.save_for_backward(x)
@@ -174,7 +174,7 @@ def test_random_numbers_are_drawn_on_the_device_and_repeat():
 # ---- files ----
 
 
-def test_files_bring_arrays_back_to_their_devices(tmp_path):
+def test_loaded_arrays_return_to_their_devices(tmp_path):
     path = str(tmp_path / "arrays.params")
     given = {"a": nd.array([1.0, 2.0], ctx=ONE), "b": nd.array([3], dtype="int32", ctx=TWO), "c": nd.ones((2,))}
     given["s"] = nd.array([[0, 1], [0, 0], [2, 3]], ctx=ONE).tostype("row_sparse")
@@ -185,7 +185,7 @@ def test_files_bring_arrays_back_to_their_devices(tmp_path):
         np.testing.assert_array_equal(array.asnumpy(), given[name].asnumpy())
 
 
-def test_arrays_of_a_device_that_is_not_there_come_to_the_cpu(tmp_path, monkeypatch):
+def test_arrays_of_a_missing_device_are_loaded_to_the_cpu(tmp_path, monkeypatch):
     path = str(tmp_path / "arrays.params")
     nd.save(path, [nd.array([1.0, 2.0], ctx=mx.gpu(3))])
     monkeypatch.setattr(pretend.Module, "device_count", lambda self: 2)
@@ -242,7 +242,7 @@ def test_a_loader_with_pinned_memory(workers):
         np.testing.assert_array_equal(y.as_in_context(ONE).asnumpy(), np.arange(start, start + 3))
 
 
-def test_batches_are_made_on_the_current_context_and_by_workers_on_the_cpu():
+def test_batches_are_on_the_current_context_or_by_workers_on_the_cpu():
     numbers, items = np.arange(4), [1, 2, 3, 4]
     with ONE:
         for dataset in (gluon.data.ArrayDataset(numbers, nd.arange(4)), gluon.data.ArrayDataset(items, items)):
@@ -265,7 +265,7 @@ def test_an_iterator_over_arrays_of_a_device():
     "name",
     ["acc", "top_k_accuracy", "f1", "mcc", "ce", "nll_loss", "perplexity", "mae", "mse", "rmse", "pearsonr", "loss"],
 )
-def test_metrics_take_arrays_of_any_device(name):
+def test_metrics_accept_arrays_of_any_device(name):
     settings = {"top_k_accuracy": {"top_k": 2}, "perplexity": {"ignore_label": None}}.get(name, {})
     rng = np.random.RandomState(0)
     if name in ("mae", "mse", "rmse", "pearsonr"):

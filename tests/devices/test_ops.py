@@ -1,4 +1,4 @@
-"""Every op of the table on the second pretend device, where nothing is by accident. No op is left out."""
+"""Every op of the table on the second pretend device, so that a default device cannot hide errors."""
 
 import pytest
 from running import check

@@ -1,4 +1,4 @@
-"""Programs of tests/parity, with the first pretend device in the place of cpu(0), the second as cpu(1), and so on."""
+"""Programs of tests/parity with the first pretend device as cpu(0), the second as cpu(1), and so on."""
 
 import pytest
 from running import check
@@ -44,6 +44,6 @@ def test_program(family, name):
     check(family, name, mx.gpu(0))
 
 
-def test_what_is_excluded_exists():
+def test_excluded_programs_exist():
     known = {f"{family}:{name}" for family in FAMILIES for name in spec.CASES[family]}
     assert known >= EXCLUDED.keys()

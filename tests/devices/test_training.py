@@ -1,4 +1,4 @@
-"""Training on several pretend devices against one, with the same programs and the same numbers."""
+"""Training on several pretend devices gives the same results as on one."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ DEVICES = [mx.gpu(1), mx.gpu(2)]
 def network():
     net = nn.HybridSequential(prefix="net_")
     with net.name_scope():
-        # With the statistics of each batch, halves of a batch would not train as the whole.
+        # Batch statistics would make halves of a batch train differently from the whole.
         net.add(nn.Conv2D(3, 3, padding=1), nn.BatchNorm(use_global_stats=True), nn.Activation("relu"))
         net.add(nn.MaxPool2D(), nn.Dense(4))
     return net
@@ -26,7 +26,7 @@ def batch(count=8):
 
 
 def train(contexts, optimizer="sgd", steps=3, hybridize=False, kvstore="device", **settings):
-    """Weights after some steps, by name."""
+    """Return the weights after some steps, by name."""
     net = network()
     mx.random.seed(3)
     net.initialize(mx.init.Xavier(), ctx=mx.cpu())
@@ -54,7 +54,7 @@ def train(contexts, optimizer="sgd", steps=3, hybridize=False, kvstore="device",
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "lamb", "rmsprop", "nag", "signum"])
-def test_several_devices_train_as_the_cpu(optimizer):
+def test_training_on_several_devices_equals_the_cpu(optimizer):
     settings = {"momentum": 0.9} if optimizer in ("sgd", "nag", "signum") else {}
     expected = train([mx.cpu()], optimizer, **settings)
     received = train(DEVICES, optimizer, **settings)
@@ -71,8 +71,8 @@ def test_stores_and_hybridized_networks(kvstore, hybridize):
         np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_backward_runs_in_the_threads_of_the_device():
-    # On an accelerator torch runs backward, with all its hooks, in another thread than the program's.
+def test_backward_runs_in_threads_of_the_device():
+    # On an accelerator torch runs backward, with all its hooks, in a separate thread.
     expected = train([mx.cpu()], "adam")
     with torch.autograd.set_multithreading_enabled(True):
         received = train([mx.gpu(0)], "adam")
@@ -80,7 +80,7 @@ def test_backward_runs_in_the_threads_of_the_device():
         np.testing.assert_allclose(received[name], value, rtol=2e-4, atol=2e-5, err_msg=name)
 
 
-def test_gradients_overwrite_and_add_in_the_threads_of_the_device():
+def test_grad_req_write_and_add_in_threads_of_the_device():
     x = nd.array([1.0, 2.0], ctx=mx.gpu(0))
     with torch.autograd.set_multithreading_enabled(True):
         for request, expected in (("write", [2, 4]), ("add", [4, 8])):
@@ -93,7 +93,7 @@ def test_gradients_overwrite_and_add_in_the_threads_of_the_device():
             np.testing.assert_array_equal(x.grad.asnumpy(), expected)
 
 
-def test_states_of_an_optimizer_move_between_devices(tmp_path):
+def test_optimizer_states_move_between_devices(tmp_path):
     def make(contexts):
         net = nn.Dense(2, in_units=3, prefix="net_")
         net.initialize(mx.init.One(), ctx=contexts)
@@ -120,7 +120,7 @@ def test_states_of_an_optimizer_move_between_devices(tmp_path):
         np.testing.assert_allclose(step(net, trainer, contexts, 2), whole, rtol=1e-5)
 
 
-def test_a_module_on_two_devices_trains_as_on_the_cpu():
+def test_module_on_two_devices_equals_the_cpu():
     def fit(contexts):
         images, labels = batch(16)
         data = mx.io.NDArrayIter(images.reshape(16, -1), labels, batch_size=8, label_name="softmax_label")
@@ -146,7 +146,7 @@ def test_a_module_on_two_devices_trains_as_on_the_cpu():
     assert on_devices == pytest.approx(scores, rel=1e-4)
 
 
-def test_groups_of_a_symbol_on_devices_of_their_own():
+def test_groups_of_a_symbol_on_separate_devices():
     with mx.AttrScope(ctx_group="first"):
         net = mx.sym.Activation(mx.sym.FullyConnected(mx.sym.var("x"), num_hidden=4, name="a"), act_type="tanh")
     with mx.AttrScope(ctx_group="second"):
@@ -182,7 +182,7 @@ def test_mixed_precision_with_a_scaled_loss():
             with mx.amp.scale_loss(losses, trainer) as scaled:
                 autograd.backward(scaled)
         trainer.step(4)
-        # 0.5 * 3 is each output, and the derivative of half its square; a quarter of four samples' gradients.
+        # Each output is 0.5 * 3, the derivative of half its square; the gradient is the mean over four samples.
         np.testing.assert_allclose(net.weight.data(DEVICES[1]).asnumpy(), 0.5 - 0.1 * 0.75, rtol=1e-2)
     finally:
         mx.amp.amp._reset()
@@ -195,7 +195,7 @@ def test_gradients_are_clipped_by_their_norm_over_devices():
     assert [each.context for each in arrays] == DEVICES
 
 
-def test_the_twin_of_a_block_stays_on_the_device():
+def test_twin_of_a_block_stays_on_the_device():
     net = nn.Dense(2, in_units=3)
     net.initialize(ctx=mx.gpu(1))
     x = nd.ones((4, 3), ctx=mx.gpu(1))
@@ -204,7 +204,7 @@ def test_the_twin_of_a_block_stays_on_the_device():
     np.testing.assert_allclose(result.detach().cpu().numpy(), net(x).asnumpy(), rtol=1e-6)
 
 
-def test_recurrent_layers_on_a_device_with_states():
+def test_recurrent_layers_with_states_on_a_device():
     for layer in (gluon.rnn.LSTM, gluon.rnn.GRU, gluon.rnn.RNN):
         results = []
         for ctx in (mx.cpu(), mx.gpu(1)):

@@ -1,4 +1,4 @@
-"""The documentation says what the code does: names, variables, errors, links and commands are compared with it."""
+"""The documentation matches the code: names, variables, errors, links and commands are compared with it."""
 
 import ast
 import difflib
@@ -16,18 +16,18 @@ from scripts import reference
 
 PAGES = sorted(DOCS.rglob("*.md"))
 SOURCES = sorted((ROOT / "neomx").rglob("*.py"))
-# Variables whose names begin with these are ours, MXNet's or those of launchers that we understand.
+# Variables with these prefixes belong to neomx, MXNet or supported launchers.
 FAMILIES = r"(NEOMX|MXNET|DMLC|SLURM|OMPI|PMI|PMIX|MPI|MASTER|GROUP|LOCAL|TORCHELASTIC|GLOO|ONEDNN|MALLOC|XDG)_\w+"
-# Public modules that `from neomx import *` leaves out.
+# Public modules that `from neomx import *` does not import.
 SELDOM = ("engine", "error", "executor_manager", "libinfo", "library", "log", "mod", "onnx", "parallel", "profiler")
 SELDOM += ("rnn", "rtc", "runtime", "util", "viz")
-# In the reference by the modules that they contain, or by the name that programs use instead.
+# Covered in the reference by the modules they contain, or by the name that programs use instead.
 WITHOUT_PAGE = {"contrib", "img", "initializer", "kvstore", "module", "mon", "ndarray", "numpy", "numpy_extension"}
 WITHOUT_PAGE |= {"rnd", "symbol", "visualization"}
 
 
 def literals(path):
-    """The texts in a source file that are not docstrings; what is formatted into one is `{}`."""
+    """Yield the string literals of a source file that are not docstrings; formatted values become `{}`."""
     tree = ast.parse(path.read_text())
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {id(each.body[0].value) for each in ast.walk(tree) if isinstance(each, documented) and _doc(each)}
@@ -37,13 +37,13 @@ def literals(path):
 
 
 def literal(node):
-    """The text that an expression makes, `{}` for what is not known."""
+    """Return the text of an expression, with `{}` for unknown parts."""
     if isinstance(node, ast.JoinedStr):
         return "".join(map(literal, node.values))
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return literal(node.left) + literal(node.right)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return re.sub(r"%[sdr]|%\.\d[fg]", "{}", node.value)  # of logging
+        return re.sub(r"%[sdr]|%\.\d[fg]", "{}", node.value)  # placeholders of logging
     return "{}"
 
 
@@ -61,17 +61,17 @@ def generated():
     return {page.path: page.text for page in reference.pages()}
 
 
-def test_all_variables_are_on_the_page_and_no_others(texts):
+def test_environment_page_lists_exactly_the_variables_read(texts):
     page = (DOCS / "reference" / "environment.md").read_text()
     listed = {name for name in re.findall(r"`(\w+)`", page) if re.fullmatch(FAMILIES, name)}
     read = {name for text in texts for name in re.findall(r"[A-Za-z_]+", text) if re.fullmatch(FAMILIES, name)}
     prefixes = {"NEOMX_SINK_", "OMPI_COMM_WORLD_"}  # the page says NEOMX_SINK_NAME; a pattern of neomx check
-    assert read - prefixes - listed == set(), "the code reads these, and docs/reference/environment.md lacks them"
-    assert listed - read - {"NEOMX_SINK_NAME"} == set(), "docs/reference/environment.md lists these; nothing reads them"
+    assert read - prefixes - listed == set(), "docs/reference/environment.md lacks these variables"
+    assert listed - read - {"NEOMX_SINK_NAME"} == set(), "docs/reference/environment.md lists unused variables"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if 'title="Error"' in page.read_text()], ids=lambda p: p.stem)
-def test_quoted_errors_are_those_of_the_code(page, texts):
+def test_quoted_errors_exist_in_the_code(page, texts):
     for block in blocks(page):
         if block.title == "Error":
             quoted = re.sub(r"\{\w+\}", "{}", block.text.strip())
@@ -109,7 +109,7 @@ def test_every_event_is_in_the_table():
     assert table == emitted
 
 
-def test_the_command_line_has_every_option(generated):
+def test_command_line_page_has_every_option(generated):
     page = generated["reference/command-line.md"]
     for name, parser in reference.commands().items():
         shown = re.findall(r"(?<![\w-])--?[a-z][\w-]*", parser.format_help())
@@ -117,7 +117,7 @@ def test_the_command_line_has_every_option(generated):
         assert {flag for flag in shown if flag not in ("-h", "--help")} <= set(re.findall(r"--?[a-z][\w-]*", section))
 
 
-def test_tolerances_are_those_of_the_tests():
+def test_documented_tolerances_match_the_tests():
     page = (DOCS / "explanation" / "equality.md").read_text()
     rows = re.findall(r"\| `(tests/\S+)` \| (\S+) \|", page)
     assert len(rows) == 4
@@ -145,7 +145,7 @@ def test_commands_on_pages_are_valid(tmp_path, monkeypatch):
     assert checked > 15
 
 
-def test_few_blocks_do_not_run_and_each_has_a_reason():
+def test_few_blocks_are_not_run_and_each_has_a_reason():
     left_out = [block for page in PAGES for block in blocks(page) if block.not_run]
     assert len(left_out) == 7, "change this number only for a block that cannot run"
     assert all(len(block.not_run) > 20 for block in left_out)
@@ -157,12 +157,12 @@ LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)")
 
 
 def without_code(text):
-    """A page's text without fenced blocks and code spans."""
+    """Return the text of a page without fenced blocks and code spans."""
     return re.sub(r"`[^`\n]*`", "", re.sub(r"^( *)```.*?^\1```", "", text, flags=re.M | re.S))
 
 
 def anchors(text):
-    """The anchors of a page's headings."""
+    """Return the anchors of the headings of a page."""
     named = re.findall(r"\{#([\w.-]+)\}", text)
     heads = re.findall(r"^#+ (.*?)(?: \{#.*)?$", re.sub(r"^( *)```.*?^\1```", "", text, flags=re.M | re.S), re.M)
     return {*named, *(re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", head).strip().lower()) for head in heads)}
@@ -171,20 +171,20 @@ def anchors(text):
 @pytest.mark.parametrize(
     "page", [*PAGES, *(ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md"))], ids=lambda p: p.stem
 )
-def test_links_lead_somewhere(page, generated):
+def test_links_are_valid(page, generated):
     for link in LINK.findall(without_code(page.read_text())):
         if re.match(r"[a-z]+:", link):
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
         made = generated.get(str(target.relative_to(DOCS))) if target.is_relative_to(DOCS) else None
-        assert made is not None or target.exists(), f"{page}: {link} leads nowhere"
+        assert made is not None or target.exists(), f"{page}: {link} has no target"
         if anchor:
-            assert anchor in anchors(made or target.read_text()), f"{page}: {link}: there is no such heading"
+            assert anchor in anchors(made or target.read_text()), f"{page}: {link}: no such heading"
 
 
-def test_lines_of_pages_are_short():
-    """Tables and texts that are quoted may be longer."""
+def test_lines_of_pages_are_at_most_120_characters():
+    """Tables and quoted texts may be longer."""
     for page in PAGES:
         if page.parent == DOCS and page.name != "index.md":
             continue

@@ -1,4 +1,4 @@
-"""The code on the pages runs as it is printed, and prints what the pages show."""
+"""The code on the pages runs as printed, and its output matches the pages."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ OTHERS = [
 
 
 def follow(*pages):
-    """What went wrong when the pages were followed."""
+    """Return the errors from following the pages."""
     command = [sys.executable, doc_pages.__file__, *map(str, pages)]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT, env=environment()
@@ -26,16 +26,16 @@ def follow(*pages):
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_a_tutorial_runs_as_printed(page):
+def test_tutorial_runs_as_printed(page):
     assert follow(page) == ""
 
 
-def test_the_code_on_other_pages_runs():
+def test_code_on_other_pages_runs():
     assert len(OTHERS) > 10
     assert follow(*OTHERS) == ""
 
 
-def test_a_page_that_is_wrong_is_reported(tmp_path):
+def test_wrong_page_is_reported(tmp_path):
     page = tmp_path / "page.md"
     page.write_text('```python\nprint("one")\n```\n\n```text title="Output"\ntwo\n```\n')
     assert "page.md:5 shows the line\n  two\nwhich was not printed:\none" in follow(page)

@@ -11,7 +11,7 @@ DOCUMENT = pathlib.Path(ROOT, "docs", "doctor.md")
 
 
 def documented():
-    """{pattern of a check's name: the names of its values} from the table of docs/doctor.md."""
+    """Return {pattern of a check's name: the names of its values} from the table of docs/doctor.md."""
     rows = re.findall(r"^\| (`[^|]*) \|([^|]*)\|$", DOCUMENT.read_text().split("## JSON")[1], re.MULTILINE)
     table = {}
     for names, values in rows:
@@ -22,7 +22,7 @@ def documented():
 
 
 def by_name(findings):
-    """The findings by the names of their checks; each must be documented, with its values, and fit in its two lines."""
+    """Return findings by the names of their checks; each must be documented with its values and fit into two lines."""
     table = documented()
     found = {}
     for finding in findings:
@@ -31,13 +31,13 @@ def by_name(findings):
         assert set(finding.values) <= set.union(*allowed), f"docs/doctor.md does not list all values of {finding}"
         assert finding.finding and "\n" not in finding.finding + finding.remedy
         assert finding.status in ("ok", "warn", "problem")
-        assert finding.status == "ok" or finding.remedy, f"a remedy is missing: {finding}"
+        assert finding.status == "ok" or finding.remedy, f"missing remedy: {finding}"
         found[finding.check] = finding
     return found
 
 
 def engine(*lines, failure="", output=""):
-    """What a trial would have printed."""
+    """Return the result of a trial that printed these lines."""
     return Engine(list(lines), failure, output)
 
 

@@ -1,4 +1,4 @@
-"""`neomx doctor`: each check on this machine and on machines that are made up, with one finding for each fault."""
+"""`neomx doctor`: each check on this machine and on simulated machines, with one finding per fault."""
 
 import collections
 import importlib.util
@@ -16,7 +16,7 @@ from launching import ROOT
 
 try:
     import tomllib
-except ImportError:  # Python 3.10, where pytest brings it
+except ImportError:  # Python 3.10, where pytest provides it
     import tomli as tomllib
 
 from neomx import onednn
@@ -29,7 +29,7 @@ from neomx.process import state
 # ---- the runner ----
 
 
-def test_exception_becomes_a_finding_after_those_before_it():
+def test_exception_becomes_an_additional_finding():
     def broken():
         yield Finding("cpu.torch", "ok", "before")
         raise OSError("no such\nthing")
@@ -80,7 +80,7 @@ def extras():
 
 
 def test_every_extra_of_the_package_is_checked():
-    assert set(software.EXTRAS) == set(extras()) - {"dev", "docs"}  # those are for work on neomx itself
+    assert set(software.EXTRAS) == set(extras()) - {"dev", "docs"}  # those are for development of neomx
     found = by_name(software.check())
     assert {f"software.extra.{name}" for name in software.EXTRAS} <= set(found)
     assert found["software.python"].values["executable"] == sys.executable
@@ -109,7 +109,7 @@ def test_incomplete_and_old_extras_are_warnings(monkeypatch):
     )  # fmt: skip
 
 
-def test_package_that_is_missing_is_a_problem(monkeypatch):
+def test_missing_package_is_a_problem(monkeypatch):
     monkeypatch.setattr(software, "requirements", dict)
     monkeypatch.setattr(software, "version_of", lambda package: None)
     found = by_name(software.check())
@@ -128,7 +128,7 @@ def test_requirements_are_read_from_metadata(monkeypatch):
     "version, least, older",
     [("2.13.0+cpu", "2.13", False), ("2.9.1", "2.13", True), ("3", "2.13", False), ("2.13", "2.13.1", True)],
 )
-def test_versions_are_compared_by_their_numbers(version, least, older):
+def test_versions_are_compared_numerically(version, least, older):
     assert software.is_older(version, least) is older
 
 
@@ -142,7 +142,7 @@ def tree(root, files):
         path.write_text(text)
 
 
-def test_smallest_limit_on_the_way_up_counts_in_cgroup_v2(tmp_path):
+def test_smallest_limit_of_ancestors_counts_in_cgroup_v2(tmp_path):
     tree(tmp_path, {
         "self": "0::/slice/job\n",
         "cg/slice/cpu.max": "150000 100000\n", "cg/slice/job/cpu.max": "max 100000\n",
@@ -161,7 +161,7 @@ def test_limits_in_cgroup_v1(tmp_path):
     assert cgroup.limits(str(tmp_path / "self"), str(tmp_path / "cg")) == (0.5, 2048)
 
 
-def test_no_cgroups_no_limits(tmp_path):
+def test_no_limits_without_cgroups(tmp_path):
     assert cgroup.limits(str(tmp_path / "none"), str(tmp_path)) == (None, None)
     tree(tmp_path, {"self": "0::/\n1:cpu:/\nnonsense\n", "cg/cpu.max": "max 100000\n"})
     assert cgroup.limits(str(tmp_path / "self"), str(tmp_path / "cg")) == (None, None)
@@ -204,10 +204,10 @@ def test_kernel_that_fails_or_is_wrong_is_a_problem():
     }
 
 
-def test_kernel_that_kills_the_process_is_named():
-    tried = engine(TORCH, KERNEL, {"trying": "bfloat16 matrix product"}, failure="was ended by SIGILL")
+def test_finding_names_kernel_that_kills_the_process():
+    tried = engine(TORCH, KERNEL, {"trying": "bfloat16 matrix product"}, failure="was killed by SIGILL")
     found = by_name(cpu.check(tried))["cpu.kernels"]
-    assert found.values["failing"] == {"bfloat16 matrix product": "the process was ended by SIGILL"}
+    assert found.values["failing"] == {"bfloat16 matrix product": "the process was killed by SIGILL"}
 
 
 def test_torch_that_cannot_be_imported_is_a_problem_and_has_no_kernels():
@@ -231,14 +231,14 @@ def test_more_threads_than_the_quota_allows_are_a_warning(monkeypatch):
     assert by_name(cpu.check(engine(TORCH | {"threads": 4})))["cpu.threads"].status == "ok"
 
 
-# ---- torch, in a process of its own ----
+# ---- torch, in a separate process ----
 
 
 def script(text):
     return [sys.executable, "-S", "-c", text]
 
 
-def test_what_a_trial_printed_before_it_died_is_kept():
+def test_output_of_a_killed_trial_is_kept():
     dying = """
 import os, signal
 print('{"trying": "import torch"}')
@@ -248,16 +248,16 @@ print('{"trying": "a kernel"}', flush=True)
 os.kill(os.getpid(), signal.SIGILL)
 """
     found = examine(script(dying))
-    assert found.failure == "was ended by SIGILL" and found.trying == "a kernel"
+    assert found.failure == "was killed by SIGILL" and found.trying == "a kernel"
     assert found.lines == [{"trying": "import torch"}, {"trying": "a kernel"}]
 
 
-def test_trial_that_hangs_is_ended():
+def test_hanging_trial_is_stopped():
     found = examine(script('import time; print(\'{"trying": "it"}\', flush=True); time.sleep(3600)'), seconds=2)
     assert "within 2 s" in found.failure
 
 
-def test_trial_that_fails_or_cannot_start_is_no_error():
+def test_failed_trial_is_reported_not_raised():
     found = examine(script("import sys; sys.exit('no torch here')"))
     assert (found.failure, found.output, found.trying) == (
         "failed with exit code 1",
@@ -279,17 +279,17 @@ def test_device_is_listed_with_its_memory():
     assert "9 GiB free of 10 GiB" in found["devices.cuda.0"].finding
 
 
-def test_full_and_failing_devices():
+def test_full_and_failing_devices_are_reported():
     full = by_name(devices.check(engine(TORCH, ONE, DEVICE | {"free": 1 << 20})))["devices.cuda.0"]
     assert full.status == "warn" and "almost full" in full.finding
     kernel = {"kernel": "float32 matrix product on cuda:0", "distance": None, "error": "RuntimeError: no kernel image"}
     broken = by_name(devices.check(engine(TORCH, ONE, DEVICE, kernel)))["devices.cuda.0"]
     assert broken.status == "problem" and "no kernel image" in broken.finding
-    tried = engine(TORCH, ONE, DEVICE, {"trying": kernel["kernel"]}, failure="was ended by SIGSEGV")
+    tried = engine(TORCH, ONE, DEVICE, {"trying": kernel["kernel"]}, failure="was killed by SIGSEGV")
     assert by_name(devices.check(tried))["devices.cuda.0"].status == "problem"
     asked = engine(TORCH, {"trying": "accelerator"}, failure="did not finish within 90 s")
     assert by_name(devices.check(asked))["devices.accelerator"].status == "problem"
-    assert list(devices.check(engine())) == []  # torch cannot be imported: cpu.torch says so
+    assert list(devices.check(engine())) == []  # torch cannot be imported: cpu.torch reports it
 
 
 def test_gpu_that_torch_cannot_use_is_a_warning(tmp_path):
@@ -352,9 +352,12 @@ def test_address_of_a_job_belongs_to_an_interface():
 
 @pytest.mark.parametrize(
     "environ, words",
-    [({"GLOO_SOCKET_IFNAME": "nosuch0"}, "names no interface"), ({"NEOMX_HOST": "203.0.113.9"}, "no address of this")],
+    [
+        ({"GLOO_SOCKET_IFNAME": "nosuch0"}, "is not an interface"),
+        ({"NEOMX_HOST": "203.0.113.9"}, "not an address of this"),
+    ],
 )
-def test_variables_that_name_no_interface_are_problems(environ, words):
+def test_variables_with_unknown_interface_are_problems(environ, words):
     found = by_name(network.check(environ, []))["network.job"]
     assert found.status == "problem" and words in found.finding
 
@@ -412,7 +415,7 @@ def test_invalid_values_are_problems(name, value):
     assert found.status == "problem" and f"unset {name}" in found.remedy
 
 
-def test_misspelt_variable_is_a_warning_and_unused_ones_are_listed():
+def test_misspelled_variable_is_a_warning_and_unused_ones_are_listed():
     found = by_name(environment.check({"NEOMX_TIMEOT": "5", "MXNET_CPU_WORKER_NTHREADS": "4"}))
     assert found["environment.NEOMX_TIMEOT"].remedy == "Did you mean NEOMX_TIMEOUT?"
     assert "no effect" in found["environment.MXNET_CPU_WORKER_NTHREADS"].finding
@@ -421,7 +424,7 @@ def test_misspelt_variable_is_a_warning_and_unused_ones_are_listed():
     assert by_name(environment.check({"OMP_NUM_THREADS": "4,2"}))["environment.OMP_NUM_THREADS"].status == "ok"
 
 
-def test_leftover_variables_of_a_job_are_noticed():
+def test_leftover_variables_of_a_job_are_reported():
     half = by_name(environment.check({"WORLD_SIZE": "2"}))["environment.job"]
     assert half.status == "problem" and "WORLD_SIZE=2" in half.finding
     whole = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4", "NEOMX_SECRET": "x" * 16}
@@ -431,6 +434,6 @@ def test_leftover_variables_of_a_job_are_noticed():
     assert alone.status == "ok"
 
 
-def test_documented_checks_are_all_there():
+def test_all_documented_checks_exist():
     table = documented()
     assert len(table) > 25 and r"devices\.\w+\.\w+" in table and r"limits\.files" in table

@@ -1,4 +1,4 @@
-"""`neomx doctor` as a command: its report, its exit code, and a measurement between two machines."""
+"""The command `neomx doctor`: its report, its exit code, and a measurement between two machines."""
 
 import contextlib
 import json
@@ -43,7 +43,7 @@ def test_report_on_this_machine_is_complete():
     assert SECRET not in run.stdout + run.stderr
 
 
-def test_problem_gives_exit_code_1_and_lines_for_people(monkeypatch, capsys):
+def test_problem_gives_exit_code_1_and_readable_lines(monkeypatch, capsys):
     monkeypatch.setattr(engine, "examine", lambda: made_up(TORCH, KERNEL))
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
     assert cli.main(["doctor", "127.0.0.1:1"]) == 1  # nothing listens on port 1
@@ -57,7 +57,7 @@ def test_problem_gives_exit_code_1_and_lines_for_people(monkeypatch, capsys):
     "words",
     [["a:b"], ["--listen", "--json"], ["--listen", "1.2.3.4:5", "--seconds", "nan"], ["--seconds", "5"], ["a:99999"]],
 )
-def test_impossible_arguments_end_in_one_line(words, capsys):
+def test_invalid_arguments_print_a_one_line_error(words, capsys):
     assert cli.main(["doctor", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -69,7 +69,7 @@ def test_report_needs_no_torch():
 
 @contextlib.contextmanager
 def listener(*words, enter=lambda command: command, **environ):
-    """`neomx doctor --listen`, once it listens: the process, and the command that it printed for the other machine."""
+    """Start `neomx doctor --listen`, wait until it listens, and yield the process and the command it printed."""
     command = enter([*COMMAND, "--listen", *words])
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(**environ))
     try:
@@ -81,11 +81,11 @@ def listener(*words, enter=lambda command: command, **environ):
         assert process.returncode == 0 and rest.endswith("neomx doctor: stopped\n")
 
 
-def test_listener_ends_by_itself():
+def test_listener_stops_after_the_time_limit():
     run = doctor("--listen", "127.0.0.1:0", "--seconds", "0.5")
     assert run.returncode == 0, run.stderr
-    assert re.match(r".*listening on 127.0.0.1:[1-9]\d* for 0.5 s; this machine alone can reach it", run.stdout)
-    assert run.stdout.endswith("the time is over\n")
+    assert re.match(r".*listening on 127.0.0.1:[1-9]\d* for 0.5 s; only this machine can reach it", run.stdout)
+    assert run.stdout.endswith("stopped listening after the time limit\n")
 
 
 def test_two_machines_measure_their_link():
@@ -101,7 +101,7 @@ def test_two_machines_measure_their_link():
         with listener(f"{here}:29400", enter=enter(0)) as (_, printed):
             made = re.fullmatch(rf".*run: NEOMX_SECRET=(\w+) neomx doctor {here}:29400\n", printed)[1]
             before = machines.sent(1)
-            nowhere = "198.51.100.7"  # no route leads there
+            nowhere = "198.51.100.7"  # no route to it
             others = [here, f"{here}:1", nowhere]
             run = doctor(*others, "--json", enter=enter(1), NEOMX_SECRET=made)
             crossed = machines.sent(1) - before

@@ -1,4 +1,4 @@
-"""`neomx doctor HOST:PORT` and `--listen`: why a connection fails, who is served, and what a caller may cost."""
+"""`neomx doctor HOST:PORT` and `--listen`: reasons of failed connections, authentication, and limits for callers."""
 
 import contextlib
 import errno
@@ -21,7 +21,7 @@ WITH_SECRET = {"NEOMX_SECRET": SECRET}
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    """Time limits that no busy machine reaches, and messages that are quick to send."""
+    """Time limits that a busy machine does not reach, and small messages."""
     monkeypatch.setattr(measure, "CALL_SECONDS", LIMIT)
     monkeypatch.setattr(hosts, "GREETING_SECONDS", LIMIT)
     monkeypatch.setattr(measure, "_PIECES", (1 << 16, 1 << 18, 1 << 20))
@@ -29,7 +29,7 @@ def patient(monkeypatch):
 
 @contextlib.contextmanager
 def serving(key=KEY):
-    """A listener of `neomx doctor` on loopback: its port, and what it said."""
+    """Run a listener of `neomx doctor` on loopback; yield its port and its output."""
     said = []
     listening = wire.listen()
     port = listening.getsockname()[1]
@@ -42,7 +42,7 @@ def serving(key=KEY):
 
 @contextlib.contextmanager
 def saying(words):
-    """A listener that is no neomx: it says something to each caller, and then nothing."""
+    """Run a listener other than neomx, which sends some bytes to each caller and then nothing."""
     listening = wire.listen()
     callers = []
 
@@ -83,12 +83,12 @@ def test_host_and_port_are_parsed(text, pair):
 
 
 @pytest.mark.parametrize("text", ["", "a:b", "a:70000", ":5"])
-def test_invalid_host_is_refused(text):
+def test_invalid_host_is_rejected(text):
     with pytest.raises(ValueError):
         hosts.parse(text)
 
 
-def test_name_that_does_not_resolve(monkeypatch):
+def test_unresolvable_name_is_a_problem(monkeypatch):
     def fail(*_, **__):
         raise socket.gaierror(-2, "Name or service not known")
 
@@ -97,7 +97,7 @@ def test_name_that_does_not_resolve(monkeypatch):
     assert list(found) == ["host.resolve"] and found["host.resolve"].status == "problem"
 
 
-def test_port_where_nothing_listens_is_refused():
+def test_refused_connection_is_a_problem():
     with contextlib.closing(wire.listen()) as listening:
         port = listening.getsockname()[1]
     found = look(port)["host.connect"]
@@ -115,7 +115,7 @@ def test_port_where_nothing_listens_is_refused():
         (OSError(errno.ECONNRESET, "Connection reset by peer"), "error", "network"),
     ],
 )
-def test_reasons_of_failed_connections_are_told_apart(monkeypatch, error, reason, words):
+def test_reasons_of_failed_connections_are_distinguished(monkeypatch, error, reason, words):
     def fail(*_, **__):
         raise error
 
@@ -137,7 +137,7 @@ def test_all_addresses_of_a_host_are_tried(monkeypatch):
     assert found["host.connect"].values["address"] == "127.0.0.1"
 
 
-# ---- measuring ----
+# ---- measurement ----
 
 
 def test_latency_and_bandwidth_are_measured():
@@ -151,7 +151,7 @@ def test_latency_and_bandwidth_are_measured():
     assert any("measuring with" in line for line in said)
 
 
-def test_on_loopback_the_users_own_secret_is_enough(tmp_path, monkeypatch):
+def test_loopback_uses_the_secret_of_the_user(tmp_path, monkeypatch):
     environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
     with serving(measure.key_for(environ, None, one_host=True)) as (port, _):
         assert "host.bandwidth" in look(port, environ)
@@ -166,7 +166,7 @@ def test_other_hosts_need_a_secret(tmp_path):
         measure.key_for({"NEOMX_SECRET": SECRET[:15]}, None, one_host=True)
 
 
-def test_measurement_without_a_secret_is_left_out(monkeypatch):
+def test_measurement_without_a_secret_is_skipped(monkeypatch):
     monkeypatch.setattr(wire, "is_loopback", lambda host: False)
     with serving() as (port, _):
         found = look(port, {})
@@ -174,7 +174,7 @@ def test_measurement_without_a_secret_is_left_out(monkeypatch):
     assert found["host.greeting"].status == "warn" and "NEOMX_SECRET" in found["host.greeting"].remedy
 
 
-def test_another_secret_is_a_problem():
+def test_wrong_secret_is_a_problem():
     with serving() as (port, said):
         found = look(port, {"NEOMX_SECRET": "y" * 16})
     assert found["host.greeting"].status == "problem" and "secret" in found["host.greeting"].finding
@@ -191,13 +191,13 @@ def test_store_of_a_job_is_recognized():
         store.close()
 
 
-def test_program_that_is_not_neomx_is_named_by_its_first_words():
+def test_other_program_is_described_by_its_first_bytes():
     with saying(b"SSH-2.0-OpenSSH_9.6 and more words than a greeting has") as port:
         found = look(port)["host.greeting"]
     assert found.status == "warn" and "SSH-2.0" in found.finding
 
 
-def test_silent_program_ends_in_a_finding(monkeypatch):
+def test_silent_program_becomes_a_finding(monkeypatch):
     monkeypatch.setattr(hosts, "GREETING_SECONDS", 0.3)
     with saying(b"") as port:
         found = look(port)["host.greeting"]
@@ -212,7 +212,7 @@ def test_slow_network_is_a_warning_with_a_remedy():
     assert "neomx 0.0.1" in found["host.versions"].finding
 
 
-# ---- what a caller may do ----
+# ---- limits for callers ----
 
 
 @contextlib.contextmanager
@@ -228,13 +228,13 @@ def calling(port):
     "kind, meta",
     [(3, {"bytes": 1 << 40}), (3, {"bytes": -1}), (3, {"bytes": "all"}), (3, None), (3, [1]), (9, None), (4, None)],
 )
-def test_requests_outside_of_the_protocol_end_the_connection(kind, meta):
+def test_invalid_requests_close_the_connection(kind, meta):
     with serving() as (port, said):
         with calling(port) as connection:
             connection.send(kind, meta)
             with pytest.raises(wire.Closed):
                 connection.receive(timeout=LIMIT)
-        with calling(port) as connection:  # others are served as before
+        with calling(port) as connection:  # other callers are still served
             connection.send(1)
             assert connection.receive(timeout=LIMIT).meta["name"] == socket.gethostname()
     assert any("caller" in line for line in said)
@@ -253,10 +253,10 @@ def test_bytes_of_a_caller_are_limited(monkeypatch):
 def test_seconds_of_a_caller_are_limited(monkeypatch):
     monkeypatch.setattr(measure, "CALL_SECONDS", 0.3)
     with serving() as (port, _), calling(port) as connection, pytest.raises(wire.Closed):
-        connection.receive(timeout=LIMIT)  # nothing was asked: the listener hangs up
+        connection.receive(timeout=LIMIT)  # no request: the listener disconnects
 
 
-def test_second_caller_is_told_that_the_listener_is_busy():
+def test_second_caller_gets_a_busy_error():
     with serving() as (port, _), calling(port) as connection:
         connection.send(1)
         connection.receive(timeout=LIMIT)
@@ -264,7 +264,7 @@ def test_second_caller_is_told_that_the_listener_is_busy():
     assert found.status == "warn" and "another caller" in found.finding
 
 
-def test_words_of_a_listener_are_safe_to_print(monkeypatch):
+def test_text_of_a_listener_is_safe_to_print(monkeypatch):
     monkeypatch.setattr(measure, "versions", lambda: {"neomx": "\x1b[31m1", "torch": 7, "other": "x"})
     with serving() as (port, _):
         measured = measure.measure(f"127.0.0.1:{port}", KEY, LIMIT)

@@ -1,4 +1,4 @@
-"""Files that are damaged, cut short or no such files at all: a clear error, never a traceback of the machinery."""
+"""Damaged, truncated and invalid files raise a clear error, never an internal traceback."""
 
 import os
 import resource
@@ -19,7 +19,7 @@ from neomx.launch import cli
 
 
 def write_records(folder, number=3):
-    """A small indexed record file; the paths of the index and of the records."""
+    """Write a small indexed record file; return the paths of the index and of the records."""
     index, records = str(folder / "a.idx"), str(folder / "a.rec")
     writer = mx.recordio.MXIndexedRecordIO(index, records, "w")
     for key in range(number):
@@ -28,7 +28,7 @@ def write_records(folder, number=3):
     return index, records
 
 
-def test_an_index_of_bytes_that_are_no_text(tmp_path):
+def test_index_that_is_not_text_is_an_error(tmp_path):
     index, records = write_records(tmp_path)
     with open(index, "ab") as file:
         file.write(b"\xff\xfe\t\x80\n")
@@ -37,18 +37,18 @@ def test_an_index_of_bytes_that_are_no_text(tmp_path):
 
 
 @pytest.mark.parametrize("place", [(50, 0, 5, 5), (-3, 0, 5, 5), (0, 0, 0, 5)])
-def test_a_crop_outside_the_picture(place):
-    with pytest.raises(MXNetError, match="has nothing of the image of shape"):
+def test_crop_outside_the_image_is_an_error(place):
+    with pytest.raises(MXNetError, match="does not overlap the image of shape"):
         mx.image.fixed_crop(mx.nd.ones((20, 30, 3)), *place)
 
 
-def test_a_crop_over_the_edge_is_what_is_there():
+def test_crop_over_the_edge_is_clipped():
     image = mx.nd.array(np.arange(20 * 30 * 3).reshape(20, 30, 3))
     assert (mx.image.fixed_crop(image, 28, 0, 5, 5) == image[0:5, 28:30]).asnumpy().all()
 
 
 def picture_records(folder, number=6):
-    """A record file of small pictures; the paths of the index and of the records."""
+    """Write a record file of small images; return the paths of the index and of the records."""
     index, records = str(folder / "p.idx"), str(folder / "p.rec")
     writer = mx.recordio.MXIndexedRecordIO(index, records, "w")
     for key in range(number):
@@ -60,11 +60,11 @@ def picture_records(folder, number=6):
 
 
 def in_a_forked_process(use):
-    """What `use` says in a process forked from this one."""
+    """Return the message of the error that `use` raises in a forked process."""
     there, here = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(int(LIMIT))  # ends the process if it waits for threads that it has not
+        signal.alarm(int(LIMIT))  # kills the process if it waits for threads that do not exist
         try:
             use()
             os.write(here, b"no error")
@@ -81,20 +81,20 @@ def in_a_forked_process(use):
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("kind", ["records", "prefetched"])
-def test_an_iterator_with_threads_in_a_forked_process(tmp_path, kind):
+def test_iterator_with_threads_refuses_a_forked_process(tmp_path, kind):
     if kind == "records":
         _, records = picture_records(tmp_path)
         batches = mx.io.ImageRecordIter(path_imgrec=records, data_shape=(3, 8, 8), batch_size=2)
     else:
         batches = mx.io.PrefetchingIter(mx.io.NDArrayIter(np.zeros((6, 2)), batch_size=2))
     batches.next()
-    assert "Make the iterator in the process that reads it" in in_a_forked_process(batches.next)
+    assert "Create the iterator in the process that reads it" in in_a_forked_process(batches.next)
     assert batches.next().pad == 0
 
 
 @contextmanager
 def files_no_longer_than(size):
-    """A disk that is full: a longer file cannot be written."""
+    """Limit the size of files, like a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -104,11 +104,11 @@ def files_no_longer_than(size):
 
 
 def contents(folder):
-    """The files of a folder, by name."""
+    """Return the files of a folder by name."""
     return {name: (folder / name).read_bytes() for name in os.listdir(folder) if (folder / name).is_file()}
 
 
-def test_packing_on_a_full_disk_leaves_the_old_pair(tmp_path, capsys):
+def test_packing_on_a_full_disk_keeps_the_old_files(tmp_path, capsys):
     noise = np.random.RandomState(0).randint(0, 255, (12, 60, 60, 3)).astype(np.uint8)
     (tmp_path / "photos").mkdir()
     for number, pixels in enumerate(noise):
@@ -123,7 +123,7 @@ def test_packing_on_a_full_disk_leaves_the_old_pair(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("kind", ["torch", "onnx", "params", "safetensors"])
-def test_converting_on_a_full_disk_leaves_no_half_file(tmp_path, capsys, kind):
+def test_converting_on_a_full_disk_leaves_no_partial_file(tmp_path, capsys, kind):
     net = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=200, name="fc")
     prefix = str(tmp_path / "a")
     mx.model.save_checkpoint(prefix, 1, net, {"fc_weight": mx.nd.ones((200, 300)), "fc_bias": mx.nd.zeros(200)}, {})
@@ -132,11 +132,11 @@ def test_converting_on_a_full_disk_leaves_no_half_file(tmp_path, capsys, kind):
         assert cli.main(["convert", prefix, "--to", kind, "-o", prefix + "2", "--shape", "data:1,300"]) == 2
     assert "File too large" in capsys.readouterr().err
     after = contents(tmp_path)
-    after.pop("a2-symbol.json", None)  # a whole file of its own, written before the arrays
+    after.pop("a2-symbol.json", None)  # a separate complete file, written before the arrays
     assert after == before
 
 
-def test_a_command_told_to_end_leaves_no_half_file(tmp_path, monkeypatch):
+def test_terminated_command_leaves_no_partial_file(tmp_path, monkeypatch):
     def write_a_part(options):
         with replacing(tmp_path / "a.rec") as file:
             file.write(b"half")
@@ -153,7 +153,7 @@ def test_a_command_told_to_end_leaves_no_half_file(tmp_path, monkeypatch):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_checkpoint_of_names_without_kinds(tmp_path):
+def test_checkpoint_names_without_prefix_are_an_error(tmp_path):
     prefix = str(tmp_path / "a")
     mx.sym.var("data").save(prefix + "-symbol.json")
     mx.nd.save(prefix + "-0001.params", {"fc_weight": mx.nd.ones(2)})
@@ -162,7 +162,7 @@ def test_a_checkpoint_of_names_without_kinds(tmp_path):
 
 
 def object_records(folder, label, flag=None):
-    """A record file of one picture with this label for its objects, and `flag` for how many numbers that has."""
+    """Write a record file of one image with this label, and `flag` as the number of its values."""
     records = str(folder / "o.rec")
     writer = mx.recordio.MXRecordIO(records, "w")
     pixels = np.zeros((8, 8, 3), np.uint8)
@@ -172,28 +172,28 @@ def object_records(folder, label, flag=None):
     return records
 
 
-def test_labels_of_objects_that_are_no_numbers(tmp_path):
+def test_invalid_object_labels_are_an_error(tmp_path):
     records = object_records(tmp_path, [2, np.nan, 0, 0.1, 0.1, 0.5, 0.5])
     with pytest.raises(RuntimeError, match="Label shape is invalid"):
         mx.image.ImageDetIter(1, (3, 8, 8), path_imgrec=records)
-    with pytest.raises(MXNetError, match="expected labels of a head"):
+    with pytest.raises(MXNetError, match="expected a label of a header"):
         mx.io.ImageDetRecordIter(path_imgrec=records, data_shape=(3, 8, 8), batch_size=1).next()
 
 
-def test_a_record_that_says_it_has_more_labels_than_bytes(tmp_path):
+def test_record_declaring_too_many_labels_is_an_error(tmp_path):
     records = object_records(tmp_path, [2, 5, 0, 0.1, 0.1, 0.5, 0.5], flag=0xFFFFFFF0)
     with pytest.raises(MXNetError, match="labels"):
         mx.io.ImageDetRecordIter(path_imgrec=records, data_shape=(3, 8, 8), batch_size=1).next()
 
 
-def test_vectors_of_words_in_another_encoding(tmp_path):
+def test_embedding_file_in_another_encoding_is_an_error(tmp_path):
     (tmp_path / "vectors.txt").write_bytes(b"caf\xe9 1 2\n")
-    with pytest.raises(ValueError, match=r"vectors\.txt is no text in utf"):
+    with pytest.raises(ValueError, match=r"vectors\.txt is not utf"):
         mx.contrib.text.embedding.CustomEmbedding(str(tmp_path / "vectors.txt"))
 
 
 @pytest.mark.parametrize("content", [b"0\t1\t\xff\xfe.png\n", b"no tabs here\n"])
-def test_a_list_of_pictures_that_is_none(tmp_path, content):
+def test_invalid_image_list_is_an_error(tmp_path, content):
     path = tmp_path / "a.lst"
     path.write_bytes(content)
     with pytest.raises(MXNetError, match="a.lst"):
@@ -202,8 +202,8 @@ def test_a_list_of_pictures_that_is_none(tmp_path, content):
         read_list(str(path))
 
 
-def test_rows_that_are_no_text(tmp_path):
+def test_libsvm_file_that_is_not_text_is_an_error(tmp_path):
     path = tmp_path / "a.libsvm"
     path.write_bytes(b"1 0:2\n0 \xff:1\n")
-    with pytest.raises(MXNetError, match="a.libsvm: it is no text"):
+    with pytest.raises(MXNetError, match="a.libsvm: it is not text"):
         mx.io.LibSVMIter(data_libsvm=str(path), data_shape=(4,), batch_size=1)

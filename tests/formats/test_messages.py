@@ -1,4 +1,4 @@
-"""What is said of files that are not what they should be, and what is not said of those that are."""
+"""Error messages for invalid files, and no warnings for valid ones."""
 
 import pickle
 
@@ -9,13 +9,13 @@ import neomx as mx
 from neomx.base import MXNetError
 
 
-def test_a_page_in_the_place_of_a_model_is_quoted(tmp_path):
+def test_html_page_instead_of_params_is_quoted(tmp_path):
     (tmp_path / "net.params").write_bytes(b"<html>404 not found</html>")
     with pytest.raises(MXNetError, match="it begins with b'<html>40', expected 0x112"):
         mx.nd.load(str(tmp_path / "net.params"))
 
 
-def test_a_hostile_pickle_in_states_is_named_with_its_module():
+def test_error_of_hostile_pickle_names_its_class():
     class Command:
         def __reduce__(self):
             import os
@@ -27,7 +27,7 @@ def test_a_hostile_pickle_in_states_is_named_with_its_module():
         updater.set_states(pickle.dumps(Command(), protocol=2))
 
 
-def test_a_png_with_the_quality_of_a_jpeg_gives_no_warning(capfd):
+def test_png_with_jpeg_quality_does_not_warn(capfd):
     pytest.importorskip("cv2")
     image = np.arange(48, dtype="uint8").reshape(4, 4, 3)
     packed = mx.recordio.pack_img(mx.recordio.IRHeader(0, 1.0, 1, 0), image, img_fmt=".png")

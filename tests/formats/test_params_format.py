@@ -1,4 +1,4 @@
-"""`.params` files: those of real MXNet are read, ours are the same bytes, and damaged ones give an error."""
+"""`.params` files: MXNet's files are read, ours are byte-identical, and damaged ones raise an error."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ def items(saved):
 
 
 @pytest.mark.parametrize("name", CONTENTS)
-def test_we_write_what_mxnet_writes(name, tmp_path):
+def test_written_bytes_equal_mxnets(name, tmp_path):
     path = tmp_path / f"{name}.params"
     mx.nd.save(str(path), CONTENTS[name])
     assert path.read_bytes() == (FIXTURES / f"{name}.params").read_bytes()
@@ -34,7 +34,7 @@ def test_we_write_what_mxnet_writes(name, tmp_path):
 
 @pytest.mark.parametrize("name", CONTENTS)
 @pytest.mark.parametrize("from_buffer", [False, True])
-def test_we_read_what_mxnet_wrote(name, from_buffer):
+def test_mxnets_files_are_read(name, from_buffer):
     path = FIXTURES / f"{name}.params"
     loaded = mx.nd.load_frombuffer(path.read_bytes()) if from_buffer else mx.nd.load(str(path))
     expected = dict(items(CONTENTS[name]))
@@ -56,9 +56,9 @@ def test_numpy_mode_files(tmp_path):
     assert [tuple(r.data.shape) for r in records] == [(), (0, 2), (3,)]
     params.write(tmp_path / "x", records, names, np_shape=True)
     assert (tmp_path / "x").read_bytes() == path.read_bytes()
-    with mx.np_shape():  # where MXNet loads no other file
+    with mx.np_shape():  # in this mode MXNet only loads such files
         mx.nd.save(str(tmp_path / "y"), mx.nd.load(str(path)))
-        with pytest.raises(mx.MXNetError, match="sparse arrays cannot be saved with np_shape on"):
+        with pytest.raises(mx.MXNetError, match="cannot save sparse arrays while np_shape is active"):
             mx.nd.save(str(tmp_path / "y"), [mx.nd.sparse.zeros("csr", (2, 2))])
     assert (tmp_path / "y").read_bytes() == path.read_bytes()
 
@@ -77,8 +77,8 @@ def test_files_of_older_versions():
         assert array.asnumpy().tolist() == [[1, 2]]
 
 
-def test_sparse_arrays_that_mxnet_saved_before_they_were_computed():
-    row_sparse = (  # of [1, 0, 3]: the stored length is 0, the one of the indices 2
+def test_sparse_arrays_saved_by_mxnet_before_they_were_computed():
+    row_sparse = (  # of [1, 0, 3]: the stored length is 0, that of the indices 2
         "c9fa93f901000000010000000000000000000000010000000300000000000000010000000000000000000000"
         "060000000100000002000000000000000000803f0000404000000000000000000200000000000000"
     )
@@ -90,7 +90,7 @@ def test_sparse_arrays_that_mxnet_saved_before_they_were_computed():
     assert (array.stype, array.asnumpy().tolist()) == ("csr", [[0, 0, 5], [7, 0, 0]])
 
 
-def test_an_array_that_is_not_there_and_odd_booleans():
+def test_missing_array_and_nonstandard_booleans():
     nothing = struct.pack("<IiI", 0xF993FAC9, 0, 0)
     booleans = struct.pack("<IiIqiii", 0xF993FAC9, 0, 1, 3, 1, 0, 7) + b"\x00\x01\x05"
     first, second = mx.nd.load_frombuffer(_list_of(nothing, booleans))
@@ -98,7 +98,7 @@ def test_an_array_that_is_not_there_and_odd_booleans():
     assert second.asnumpy().tolist() == [False, True, True]
 
 
-def test_bfloat16_and_a_name_given_twice(tmp_path):
+def test_bfloat16_and_duplicate_names(tmp_path):
     x = mx.nd.from_torch(torch.tensor([1.5, -2], dtype=torch.bfloat16))
     mx.nd.save(str(tmp_path / "x"), [x])
     assert torch.equal(mx.nd.load(str(tmp_path / "x"))[0].to_torch(), x.to_torch())
@@ -119,7 +119,7 @@ def test_bfloat16_and_a_name_given_twice(tmp_path):
         ({1: mx.nd.array([1])}, TypeError),
     ],
 )
-def test_what_save_refuses(data, error, tmp_path):
+def test_save_rejects_invalid_data(data, error, tmp_path):
     with pytest.raises(error):
         mx.nd.save(str(tmp_path / "x"), data)
     assert not os.listdir(tmp_path)
@@ -138,12 +138,12 @@ def test_what_save_refuses(data, error, tmp_path):
         (_list_of(struct.pack("<IiIqq", 0xF993FAC9, 9, 2, 1, 2) + _TAIL), "storage type"),
         (_list_of(struct.pack("<IiIqqiii", 0xF993FAC9, 0, 2, 1, 2, 1, 0, 99)), "the dtype is 99"),
         (_list_of(struct.pack("<IiIqqqiii", 0xF993FAC9, 0, 3, 0, 1 << 62, 1 << 62, 1, 0, 0)), "shape"),
-        (_list_of(names=struct.pack("<QQ", 1, 1)), "there are 1 for 0"),
+        (_list_of(names=struct.pack("<QQ", 1, 1)), "there are 1 names for 0"),
         (_list_of(struct.pack("<III", 2, 1, 2) + _TAIL, names=struct.pack("<QQ", 1, 1 << 50)), "name 0"),
         (_list_of(struct.pack("<III", 2, 1, 2) + _TAIL, names=struct.pack("<QQ", 1, 2) + b"\xff\xfe"), "UTF-8"),
     ],
 )
-def test_damage_is_named(damaged, message, tmp_path):
+def test_error_describes_the_damage(damaged, message, tmp_path):
     path = tmp_path / "broken.params"
     path.write_bytes(damaged)
     with pytest.raises(mx.MXNetError, match=message) as raised:
@@ -153,7 +153,7 @@ def test_damage_is_named(damaged, message, tmp_path):
         mx.nd.load_frombuffer(damaged)
 
 
-def test_no_such_file_no_file_and_no_name(tmp_path):
+def test_missing_file_directory_and_invalid_name_are_errors(tmp_path):
     for path in (tmp_path / "missing", tmp_path):
         with pytest.raises(mx.MXNetError, match=str(path)):
             mx.nd.load(str(path))
@@ -167,7 +167,7 @@ def test_no_such_file_no_file_and_no_name(tmp_path):
 
 
 def _try(content):
-    """Load damaged bytes: an error or arrays, never more memory than the file's own size can ask for."""
+    """Load damaged bytes: they give an error or arrays, and never need more memory than the file justifies."""
     try:
         for _, array in items(mx.nd.load_frombuffer(bytes(content))):
             parts = array._parts if array._sparse else (array._data,)
@@ -178,7 +178,7 @@ def _try(content):
 
 @pytest.fixture
 def limited(monkeypatch):
-    """No tensor, and no Python object, beyond what the fixture files can justify; and it has to be quick."""
+    """Limit the size of tensors and Python objects to what the fixture files justify, and the time."""
     real = torch.empty
 
     def empty(shape, **kwargs):
@@ -195,7 +195,7 @@ def limited(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["everything", "names", "csr", "row_sparse", "np_shape"])
-def test_cuts_anywhere(name, limited):
+def test_truncation_at_any_position(name, limited):
     whole = (FIXTURES / f"{name}.params").read_bytes()
     for end in range(0, len(whole), 1 + len(whole) // 400):
         with pytest.raises(mx.MXNetError):
@@ -203,7 +203,7 @@ def test_cuts_anywhere(name, limited):
 
 
 @pytest.mark.parametrize("name", ["everything", "names", "csr", "row_sparse", "np_shape"])
-def test_flipped_bytes_and_absurd_numbers(name, limited):
+def test_flipped_bytes_and_extreme_values(name, limited):
     whole = (FIXTURES / f"{name}.params").read_bytes()
     rng = random.Random(name)
     for _ in range(400):
@@ -218,7 +218,7 @@ def test_flipped_bytes_and_absurd_numbers(name, limited):
             _try(content)
 
 
-def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+def test_failed_save_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "x.params"
     mx.nd.save(str(path), [mx.nd.array([1])])
     before = path.read_bytes()
@@ -245,7 +245,7 @@ def test_links_and_permissions_are_kept(tmp_path):
     assert target.stat().st_mode & 0o777 == 0o640
 
 
-def test_an_array_of_nothing(tmp_path):
+def test_empty_array(tmp_path):
     mx.nd.save(str(tmp_path / "x"), [mx.nd.array([]), mx.nd.array([1, 2])])
     assert [x.shape for x in mx.nd.load(str(tmp_path / "x"))] == [(0,), (2,)]
 
@@ -253,15 +253,15 @@ def test_an_array_of_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("storage", "indices", "message"),
     [
-        ("row_sparse", [[5, 7]], r"an index lies outside 0 \.\. 3"),
-        ("row_sparse", [[-1, 0]], r"an index lies outside 0 \.\. 3"),
-        ("csr", [[0, 1, 1, 1, 2], [0, 3]], r"an index lies outside 0 \.\. 2"),
-        ("csr", [[0, 2, 1, 1, 2], [0, 1]], "indptr must rise from 0 to 2"),
-        ("csr", [[1, 1, 1, 1, 2], [0, 1]], "indptr must rise from 0 to 2"),
-        ("csr", [[0, 1, 1, 1, 9], [0, 1]], "indptr must rise from 0 to 2"),
+        ("row_sparse", [[5, 7]], r"an index is outside 0 \.\. 3"),
+        ("row_sparse", [[-1, 0]], r"an index is outside 0 \.\. 3"),
+        ("csr", [[0, 1, 1, 1, 2], [0, 3]], r"an index is outside 0 \.\. 2"),
+        ("csr", [[0, 2, 1, 1, 2], [0, 1]], "indptr must increase from 0 to 2"),
+        ("csr", [[1, 1, 1, 1, 2], [0, 1]], "indptr must increase from 0 to 2"),
+        ("csr", [[0, 1, 1, 1, 9], [0, 1]], "indptr must increase from 0 to 2"),
     ],
 )
-def test_indices_that_point_outside(tmp_path, storage, indices, message):
+def test_out_of_range_indices_are_rejected(tmp_path, storage, indices, message):
     data = torch.ones(2, 3) if storage == "row_sparse" else torch.ones(2)
     record = params.Sparse(storage, (4, 3), data, tuple(torch.tensor(index) for index in indices))
     params.write(tmp_path / "x", [record])

@@ -1,4 +1,4 @@
-"""RecordIO files: what MXNet wrote, damage, other processes."""
+"""RecordIO files: files of MXNet, damage, other processes."""
 
 import gc
 import multiprocessing
@@ -35,7 +35,7 @@ def all_of(path):
 
 
 @given(st.lists(st.lists(st.sampled_from([MAGIC, b"a", b"bcd", b"\n#\xd7", b"\xce", b"1234"]), max_size=6)))
-def test_what_is_written_is_read(tmp_path_factory, records):
+def test_round_trip(tmp_path_factory, records):
     records = [b"".join(parts) for parts in records]
     path = written(tmp_path_factory.mktemp("rec"), *records)
     assert all_of(path) == records
@@ -51,7 +51,7 @@ def test_what_is_written_is_read(tmp_path_factory, records):
         (lambda d: d[:24] + d[:16], 24, "a new record within another"),
     ],
 )
-def test_damage_is_told(tmp_path, change, place, told):
+def test_damage_is_an_error(tmp_path, change, place, told):
     path = written(tmp_path, b"hello", MAGIC + b"1234")
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(mx.MXNetError, match=f"a.rec is damaged: at byte {place} there is .*{told}"):
@@ -61,13 +61,13 @@ def test_damage_is_told(tmp_path, change, place, told):
 @pytest.mark.parametrize(
     ("length", "place"), [(2, 0), (6, 0), (10, 0), (12, 0), (18, 16), (23, 16), (24, 24), (28, 24), (35, 24)]
 )
-def test_a_file_that_was_cut_short_is_read_up_to_there(tmp_path, length, place):
-    path = written(tmp_path, b"hello", MAGIC + b"1234")  # the second one is of two pieces, at 16 and 24
+def test_truncated_file_is_read_up_to_the_damage(tmp_path, length, place):
+    path = written(tmp_path, b"hello", MAGIC + b"1234")  # the second one has two pieces, at 16 and 24
     path.write_bytes(path.read_bytes()[:length])
     reader = MXRecordIO(path, "r")
     whole = int(length > 16)
     assert [reader.read() for _ in range(whole)] == [b"hello"] * whole
-    told = f"a.rec is cut short: of the record at byte {place} .*; reading ends there, after {whole} whole records"
+    told = f"a.rec is truncated: the record at byte {place} .*; reading stops there, after {whole} complete records"
     with pytest.warns(RuntimeWarning, match=told):
         assert reader.read() is None
     assert reader.read() is None and reader.read() is None
@@ -75,27 +75,27 @@ def test_a_file_that_was_cut_short_is_read_up_to_there(tmp_path, length, place):
     assert reader.tell() == 0
 
 
-def test_only_zeros_at_the_end_were_cut_off(tmp_path):
+def test_missing_padding_at_the_end_is_accepted(tmp_path):
     path = written(tmp_path, b"hello")
     path.write_bytes(path.read_bytes()[:13])
     assert all_of(path) == [b"hello"]
 
 
-def test_a_record_that_was_cut_off_is_not_given_by_its_key(tmp_path):
+def test_truncated_record_cannot_be_read_by_key(tmp_path):
     indexed(tmp_path).close()
     (tmp_path / "a.rec").write_bytes((tmp_path / "a.rec").read_bytes()[:40])
     reader = MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r")
     assert reader.read_idx(2) == b"2"
     for key, place in ((3, 36), (4, 48)):
         with pytest.raises(
-            mx.MXNetError, match=f"record {key!r} by .*a.idx.*a.rec is cut short.* record at byte {place}"
+            mx.MXNetError, match=f"record {key!r} by .*a.idx.*a.rec is truncated.* record at byte {place}"
         ):
             reader.read_idx(key)
-    with pytest.raises(KeyError, match="a.idx has no record 9, but 5 others"):
+    with pytest.raises(KeyError, match="a.idx has no record 9 among its 5 records"):
         reader.read_idx(9)
 
 
-def test_with_closes(tmp_path):
+def test_context_manager_closes_the_file(tmp_path):
     with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "w") as writer:
         assert writer.tell() == 0
         writer.write_idx(7, b"abc")
@@ -105,7 +105,7 @@ def test_with_closes(tmp_path):
         assert reader.read() == b"abc" and reader.tell() == 12
 
 
-def test_files_that_are_not_there_or_not_right(tmp_path):
+def test_missing_and_invalid_files_are_errors(tmp_path):
     with pytest.raises(mx.MXNetError, match="cannot open the record file"):
         MXRecordIO(tmp_path / "none.rec", "r")
     path = written(tmp_path, b"x")
@@ -117,20 +117,20 @@ def test_files_that_are_not_there_or_not_right(tmp_path):
     (tmp_path / "wrong.idx").write_text("0\t3\n")
     with pytest.raises(mx.MXNetError, match="its index the right one"):
         MXIndexedRecordIO(tmp_path / "wrong.idx", path, "r").read_idx(0)
-    with pytest.raises(TypeError, match="a record is bytes, received str"):
+    with pytest.raises(TypeError, match="a record must be bytes, received str"):
         MXRecordIO(path, "w").write("text")
 
 
-def test_an_index_that_cannot_be_written_is_told_once(tmp_path):
-    """Also when the half-made writer goes: a warning of it would be an error here."""
+def test_unwritable_index_is_reported_once(tmp_path):
+    """Deleting the incomplete writer must not warn: warnings are errors here."""
     with pytest.raises(mx.MXNetError, match="cannot write .*nowhere.*No such file"):
         MXIndexedRecordIO(tmp_path / "nowhere" / "a.idx", tmp_path / "a.rec", "w")
     gc.collect()
 
 
-def test_headers_cut_short():
+def test_truncated_headers_are_errors():
     packed = pack(IRHeader(0, [1, 2, 3], 5, 7), b"")
-    with pytest.raises(mx.MXNetError, match="promises 3 labels, there are 1"):
+    with pytest.raises(mx.MXNetError, match="declares 3 labels, but there are 1"):
         unpack(packed[:-6])
     with pytest.raises(mx.MXNetError, match="at least 24 bytes, received 3"):
         unpack(b"abc")
@@ -144,7 +144,7 @@ def indexed(tmp_path):
     return MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r")
 
 
-def test_a_forked_reader_has_a_position_of_its_own(tmp_path):
+def test_forked_reader_has_its_own_position(tmp_path):
     reader = indexed(tmp_path)
     assert [reader.read(), reader.read()] == [b"0", b"1"]
     fork = multiprocessing.get_context("fork")
@@ -156,7 +156,7 @@ def test_a_forked_reader_has_a_position_of_its_own(tmp_path):
     assert reader.read() == b"2"
 
 
-def test_a_writer_belongs_to_its_process(tmp_path):
+def test_writer_belongs_to_its_process(tmp_path):
     writer = MXRecordIO(tmp_path / "b.rec", "w")
     fork = multiprocessing.get_context("fork")
     ours, theirs = fork.Pipe()
@@ -172,7 +172,7 @@ def test_a_writer_belongs_to_its_process(tmp_path):
     assert "another process" in ours.recv()
     child.join()
     writer.write(b"mine")
-    with pytest.raises(mx.MXNetError, match="its copy cannot write"):
+    with pytest.raises(mx.MXNetError, match="a copy cannot write"):
         pickle.loads(pickle.dumps(writer))
     writer.close()
     assert all_of(tmp_path / "b.rec") == [b"mine"]
@@ -192,10 +192,10 @@ def test_closed_readers_copies_and_datasets(tmp_path):
     assert list(loader) == [b"01", b"23", b"4"]
 
 
-# ---- pictures in records ----
+# ---- images in records ----
 
 
-def test_pack_img_and_unpack_img_give_the_bytes_and_pixels_of_mxnet():
+def test_pack_img_and_unpack_img_equal_mxnet():
     with np.load(parity.__path__[0] + "/recorded/pack_img.npz") as kept:
         for name, record in record_pack_img.records(mx.recordio, pixels).items():
             assert record == kept["record " + name].tobytes(), name
@@ -204,6 +204,6 @@ def test_pack_img_and_unpack_img_give_the_bytes_and_pixels_of_mxnet():
                 np.testing.assert_array_equal(value, kept[f"{number} {name}"])
 
 
-def test_unpack_img_names_what_is_no_picture():
+def test_unpack_img_rejects_bytes_that_are_not_an_image():
     with pytest.raises(mx.MXNetError, match="cannot decode 9 bytes"):
         mx.recordio.unpack_img(pack(IRHeader(0, 1, 5, 0), b"not image"))

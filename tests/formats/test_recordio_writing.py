@@ -1,4 +1,4 @@
-"""Record files are written beside and get their names when the writer is closed."""
+"""Record files are written to temporary files and renamed when the writer is closed."""
 
 import gc
 import multiprocessing
@@ -13,20 +13,20 @@ from neomx.recordio import MXIndexedRecordIO, MXRecordIO
 
 
 def all_of(path):
-    """The records of a file."""
+    """Return the records of a file."""
     with MXRecordIO(path, "r") as reader:
         return list(iter(reader.read, None))
 
 
 def written(folder, *contents):
-    """The pair of files with these records, under the keys 0, 1, ..."""
+    """Write the file and its index with these records, with keys 0, 1, ..."""
     with MXIndexedRecordIO(folder / "a.idx", folder / "a.rec", "w") as writer:
         for key, content in enumerate(contents):
             writer.write_idx(key, content)
     return folder / "a.idx", folder / "a.rec"
 
 
-def test_readers_find_the_old_pair_until_the_writer_is_closed(tmp_path):
+def test_readers_see_the_old_files_until_the_writer_is_closed(tmp_path):
     index, path = written(tmp_path, b"old")
     writer = MXIndexedRecordIO(index, path, "w")
     writer.write_idx(5, b"new")
@@ -38,7 +38,7 @@ def test_readers_find_the_old_pair_until_the_writer_is_closed(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["a.idx", "a.rec"]
 
 
-def test_an_error_leaves_the_old_pair(tmp_path):
+def test_error_keeps_the_old_files(tmp_path):
     index, path = written(tmp_path, b"old")
     before = index.read_bytes(), path.read_bytes()
     with pytest.raises(KeyError), MXIndexedRecordIO(index, path, "w") as writer:
@@ -48,7 +48,7 @@ def test_an_error_leaves_the_old_pair(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["a.idx", "a.rec"]
 
 
-def test_a_full_disk_leaves_the_old_pair(tmp_path):
+def test_full_disk_keeps_the_old_files(tmp_path):
     index, path = written(tmp_path, b"old")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
@@ -61,10 +61,10 @@ def test_a_full_disk_leaves_the_old_pair(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["a.idx", "a.rec"]
 
 
-def test_a_reader_before_the_first_close_is_told(tmp_path):
+def test_reading_an_unfinished_file_explains_the_error(tmp_path):
     with MXRecordIO(tmp_path / "a.rec", "w") as writer:
         writer.write(b"x")
-        with pytest.raises(MXNetError, match="No such file.*gets its name when its writer is closed"):
+        with pytest.raises(MXNetError, match="No such file.*appears under its name when its writer is closed"):
             MXRecordIO(tmp_path / "a.rec", "r")
     assert all_of(tmp_path / "a.rec") == [b"x"]
 
@@ -79,7 +79,7 @@ def test_reset_starts_with_an_empty_file(tmp_path):
     assert all_of(tmp_path / "a.rec") == [b"second"]
 
 
-def test_a_writer_that_was_not_closed(tmp_path):
+def test_deleted_writer_is_closed(tmp_path):
     writer = MXRecordIO(tmp_path / "a.rec", "w")
     writer.write(b"kept")
     del writer
@@ -93,7 +93,7 @@ def _delete(box):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_copy_neither_names_nor_removes_the_file(tmp_path):
+def test_forked_copy_neither_commits_nor_removes_the_file(tmp_path):
     box = [MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "w")]
     box[0].write_idx(0, b"x")
     child = multiprocessing.get_context("fork").Process(target=_delete, args=(box,))
@@ -105,7 +105,7 @@ def test_a_forked_copy_neither_names_nor_removes_the_file(tmp_path):
     assert all_of(tmp_path / "a.rec") == [b"x", b"y"]
 
 
-def test_permissions_and_links_stay(tmp_path):
+def test_permissions_and_links_are_kept(tmp_path):
     _, path = written(tmp_path, b"old")
     path.chmod(0o640)
     (tmp_path / "link.rec").symlink_to(path)

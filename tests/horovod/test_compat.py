@@ -1,4 +1,4 @@
-"""Scripts written for MXNet run as they are: `import mxnet` means neomx; the roles of MXNet's launcher are known."""
+"""Scripts written for MXNet run unchanged: `import mxnet` loads neomx, and the roles of MXNet's launcher work."""
 
 import socket
 import subprocess
@@ -14,7 +14,7 @@ ALIASES = """
     import os
     import sys
 
-    sys.path.insert(0, sys.argv[1])  # where another mxnet is
+    sys.path.insert(0, sys.argv[1])  # contains another mxnet
     import mxnet as mx
     import mxnet.ndarray as nd
     from mxnet import autograd, gluon
@@ -66,7 +66,7 @@ ALIASES = """
         print("all good")
 """
 
-# It takes the lack of torch, but refuses a late one.
+# GluonCV accepts that torch is missing, but rejects a newer version.
 GLUONCV = """
 from .check import _require_pytorch_version
 try:
@@ -79,7 +79,7 @@ except ImportError:
 
 @pytest.fixture
 def elsewhere(tmp_path):
-    """A directory with another library of the same name, and one that GluonCV is like."""
+    """A directory with another library named mxnet, and one that behaves like GluonCV."""
     (tmp_path / "other" / "mxnet").mkdir(parents=True)
     (tmp_path / "other" / "mxnet" / "__init__.py").write_text("raise ImportError('the other mxnet')")
     (tmp_path / "other" / "gluoncv").mkdir()
@@ -88,19 +88,19 @@ def elsewhere(tmp_path):
     return str(tmp_path / "other")
 
 
-def test_a_launched_script_imports_mxnet_and_gets_neomx_and_so_do_its_children(tmp_path, elsewhere, capfd):
+def test_import_mxnet_loads_neomx_in_launched_scripts_and_their_children(tmp_path, elsewhere, capfd):
     assert main(["run", write(tmp_path, ALIASES), elsewhere, "spawn"]) == 0
     assert "all good" in capfd.readouterr().out
 
 
-def test_by_hand(tmp_path, elsewhere):
+def test_explicit_compat_import(tmp_path, elsewhere):
     script = write(tmp_path, "\n    import neomx.compat.mxnet" + ALIASES)
     ran = subprocess.run([sys.executable, script, elsewhere], env=environment(), capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert "all good" in ran.stdout
 
 
-def test_the_hidden_sitecustomize_runs_and_a_traceback_is_plain(tmp_path, capfd, monkeypatch):
+def test_shadowed_sitecustomize_runs_and_traceback_is_plain(tmp_path, capfd, monkeypatch):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text("import builtins; builtins.customized = 1")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
@@ -125,10 +125,10 @@ ROLES = """
 """
 
 
-def test_the_roles_of_mxnets_launcher(tmp_path):
-    """One script, started as scheduler, server and workers with DMLC_* variables, as MXNet's launch.py does.
+def test_roles_of_mxnets_launcher(tmp_path):
+    """One script runs as scheduler, server and workers with DMLC_* variables, as under MXNet's launch.py.
 
-    In the two roles that only serve, `import mxnet` does not return, nor does kv.create of a script that imports neomx.
+    For scheduler and server, `import mxnet` does not return; neither does kv.create of a script that imports neomx.
     """
     theirs = write(tmp_path, "    import neomx.compat.mxnet\n" + ROLES.lstrip("\n"), "theirs.py")
     ours = write(tmp_path, ROLES.replace("import mxnet", "import neomx"), "ours.py")

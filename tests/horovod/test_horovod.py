@@ -1,4 +1,4 @@
-"""Horovod's API: alone here, and on two workers in programs that the launcher starts."""
+"""Horovod's API: in one process, and on two workers in programs that the launcher starts."""
 
 import pathlib
 import re
@@ -23,7 +23,7 @@ def alone():
 
 
 def launched(*command, workers=2):
-    """What a program that runs under the launcher prints."""
+    """Return the output of a program run by the launcher."""
     done = neomx_run("-n", workers, *command)
     assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
     return done.stdout
@@ -39,12 +39,12 @@ def test_every_call_and_training_on_two_workers():
         assert f"worker {rank} passed 14" in printed
 
 
-def test_the_digits_example():
+def test_digits_example():
     printed = launched("examples/horovod_mnist.py", "--epochs", 1, "--fp16-allreduce")
     assert [float(found) for found in re.findall(r"test accuracy ([\d.]+)", printed)][-1] > 0.85
 
 
-def test_the_example_with_unequal_data_goes_on_from_a_checkpoint(tmp_path):
+def test_uneven_example_resumes_from_a_checkpoint(tmp_path):
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Dense(128, activation="relu", in_units=28 * 28), gluon.nn.Dense(10, in_units=128))
     net.initialize(mx.init.Xavier())
@@ -56,11 +56,11 @@ def test_the_example_with_unequal_data_goes_on_from_a_checkpoint(tmp_path):
     assert (tmp_path / "kept.epoch").read_text() == "2"
 
 
-# ---- alone ----
+# ---- one process ----
 
 
-def test_before_init_and_after_shutdown():
-    hvd.shutdown()  # what another test left open
+def test_calls_before_init_and_after_shutdown_are_errors():
+    hvd.shutdown()  # another test may have left it open
     assert not hvd.is_initialized()
     for call in (hvd.rank, hvd.size, hvd.local_rank, lambda: hvd.allreduce(nd.ones(2))):
         with pytest.raises(ValueError, match=re.escape("Call hvd.init() first")):
@@ -74,7 +74,7 @@ def test_before_init_and_after_shutdown():
     assert not hvd.is_initialized()
 
 
-def test_what_was_built():
+def test_build_flags():
     assert hvd.gloo_built() and hvd.gloo_enabled()
     for missing in (hvd.mpi_built, hvd.mpi_enabled, hvd.mpi_threads_supported, hvd.ddl_built, hvd.ccl_built):
         assert not missing()
@@ -82,7 +82,7 @@ def test_what_was_built():
     assert hvd.rocm_built() in (True, False)
 
 
-def test_calls_alone(alone):
+def test_calls_in_one_process(alone):
     assert (hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()) == (0, 1, 0, 1)
     x = nd.array([[1, 2], [3, 4]])
     for found in (hvd.allreduce(x), hvd.broadcast(x, 0), hvd.allgather(x), hvd.alltoall(x), hvd.reducescatter(x)):
@@ -129,7 +129,7 @@ def test_calls_alone(alone):
         (ValueError, "add_process_set first", lambda: hvd.allreduce(nd.ones(1), process_set=hvd.ProcessSet([0]))),
     ],
 )
-def test_refused(alone, kind, words, call):
+def test_invalid_calls_are_rejected(alone, kind, words, call):
     with pytest.raises(kind, match=re.escape(words)):
         call()
 
@@ -157,14 +157,14 @@ def trained(make_trainer):
     return net.weight.data().asnumpy()
 
 
-def test_alone_a_trainer_is_a_gluon_trainer(alone):
+def test_distributed_trainer_in_one_process_equals_gluon_trainer(alone):
     how = {"learning_rate": 1e-3, "momentum": 0.9}
     plain = trained(lambda params: gluon.Trainer(params, "sgd", how))
     for extra in ({}, {"compression": hvd.Compression.fp16}, {"gradient_predivide_factor": 2.0}):
         assert (trained(lambda params: hvd.DistributedTrainer(params, "sgd", how, **extra)) == plain).all()  # noqa: B023
 
 
-def test_a_trainer_takes_the_optimizer_out_of_a_distributed_one(alone):
+def test_distributed_trainer_unwraps_a_distributed_optimizer(alone):
     inner = mx.optimizer.create("sgd", learning_rate=1e-3)
     shared = hvd.DistributedOptimizer(inner, gradient_predivide_factor=4.0)
     assert inner.rescale_grad == shared.rescale_grad == 4  # the gradients are divided by it before they are summed
@@ -173,7 +173,7 @@ def test_a_trainer_takes_the_optimizer_out_of_a_distributed_one(alone):
     assert (found == trained(lambda params: gluon.Trainer(params, "sgd", {"learning_rate": 1e-3}))).all()
 
 
-def test_a_distributed_optimizer_has_all_attributes_of_its_own(alone):
+def test_distributed_optimizer_has_the_attributes_of_its_optimizer(alone):
     inner = mx.optimizer.create("nag", learning_rate=0.5, momentum=0.75, param_idx2name={0: "w_weight"})
     shared = hvd.DistributedOptimizer(inner)
     shared.set_learning_rate(0.25)
@@ -191,7 +191,7 @@ def test_a_distributed_optimizer_has_all_attributes_of_its_own(alone):
     np.testing.assert_allclose(*weights, rtol=1e-6)
 
 
-def test_an_optimizer_for_half_precision(alone):
+def test_distributed_optimizer_with_multi_precision(alone):
     weight = nd.ones(3, dtype="float16")
     updater = mx.optimizer.get_updater(
         hvd.DistributedOptimizer(mx.optimizer.create("sgd", learning_rate=0.5, multi_precision=True))

@@ -1,4 +1,4 @@
-"""Random image ops: how results spread, that a seed repeats them, that shape and dtype stay."""
+"""Random image ops: distribution of results, reproducibility by seed, unchanged shape and dtype."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_brightness_is_uniform():
     assert factors.mean() == pytest.approx(1.25, abs=0.05) and factors.std() == pytest.approx(1.5 / 12**0.5, abs=0.03)
 
 
-def test_jitter_by_brightness_alone():
+def test_color_jitter_with_brightness_only():
     mx.random.seed(0)
     jitter = {"brightness": 0.4, "contrast": 0, "saturation": 0, "hue": 0}
     factors = draws(lambda: image.random_color_jitter(mx.nd.array(GREY), **jitter))[:, 0, 0, 0]
@@ -56,8 +56,8 @@ def test_jitter_by_brightness_alone():
     assert factors.mean() == pytest.approx(1, abs=0.03) and factors.std() == pytest.approx(0.8 / 12**0.5, abs=0.02)
 
 
-def test_jitter_by_nothing_changes_nothing():
-    # MXNet leaves the result unset then.
+def test_color_jitter_without_arguments_is_identity():
+    # MXNet leaves the result uninitialized in this case.
     data = mx.nd.array(COLOURS)
     result = image.random_color_jitter(data, brightness=0, contrast=0, saturation=0, hue=0)
     np.testing.assert_array_equal(result.asnumpy(), COLOURS)
@@ -65,8 +65,8 @@ def test_jitter_by_nothing_changes_nothing():
     np.testing.assert_array_equal(data.asnumpy(), COLOURS)
 
 
-def test_jitter_takes_turns():
-    # Brightness and hue do not commute with a cut at 255, so the order shows in which values appear.
+def test_color_jitter_order_is_random():
+    # Brightness and hue do not commute with clipping at 255, so the order determines which values appear.
     mx.random.seed(0)
     data = mx.nd.array(np.full((1, 1, 3), (200, 100, 50)), dtype="uint8")
     jitter = {"brightness": 0.9, "contrast": 0.9, "saturation": 0, "hue": 0}
@@ -83,7 +83,7 @@ def test_lighting_is_normal():
 
 
 @pytest.mark.parametrize(("name", "axis"), [("random_flip_left_right", 1), ("random_flip_top_bottom", 0)])
-def test_every_other_image_is_flipped(name, axis):
+def test_half_of_the_images_are_flipped(name, axis):
     mx.random.seed(0)
     results = draws(lambda: getattr(image, name)(mx.nd.array(COLOURS)), 600)
     flipped = (results == np.flip(COLOURS, axis)).all((1, 2, 3))
@@ -92,22 +92,22 @@ def test_every_other_image_is_flipped(name, axis):
 
 
 @pytest.mark.parametrize("name", ["saturation", "hue"])
-def test_one_channel_has_no_colour(name):
+def test_color_ops_leave_one_channel_unchanged(name):
     data = mx.nd.array(COLOURS[:, :, :1])
     result = getattr(image, f"random_{name}")(data, min_factor=0.5, max_factor=0.5)
     np.testing.assert_array_equal(result.asnumpy(), data.asnumpy())
     np.testing.assert_array_equal(image.adjust_lighting(data, alpha=(1, 2, 3)).asnumpy(), data.asnumpy())
 
 
-def test_flip_of_an_odd_number():
-    # MXNet leaves the middle column unset.
+def test_flip_of_odd_width():
+    # MXNet leaves the middle column uninitialized.
     data = np.arange(27, dtype="float32").reshape(3, 3, 3)
     np.testing.assert_array_equal(image.flip_left_right(mx.nd.array(data)).asnumpy(), data[:, ::-1])
     np.testing.assert_array_equal(image.flip_top_bottom(mx.nd.array(data)).asnumpy(), data[::-1])
 
 
 def test_gradients_of_to_tensor_and_resize():
-    # MXNet's fail; these are the derivatives.
+    # MXNet's gradients fail; these are the derivatives.
     x = mx.nd.array(np.zeros((2, 4, 3), "float32"))
     x.attach_grad()
     with mx.autograd.record():

@@ -1,4 +1,4 @@
-"""mx.io: shuffling, sharding, threads and errors; the numbers are those of the recordings of parity/cases/io.py."""
+"""mx.io: shuffling, sharding, threads and errors; parity/cases/io.py compares values with recordings of MXNet."""
 
 import gc
 import gzip
@@ -42,10 +42,10 @@ def test_parts_are_disjoint_and_cover_all(files, parts, shuffle):
     given = [labels(p) for p in part]
     assert sorted(sum(given, [])) == list(range(23))
     assert max(map(len, given)) - min(map(len, given)) <= 1
-    assert sum(map(sorted, given), []) == list(range(23))  # each part is a stretch of the file
+    assert sum(map(sorted, given), []) == list(range(23))  # each part is a contiguous range of the file
 
 
-def test_a_seed_gives_one_order_for_all_epochs(files):
+def test_seed_fixes_one_order_for_all_epochs(files):
     def order(seed):
         iterator = digit_iter(mx, files, batch_size=1, shuffle=True, seed=seed)
         first = labels(iterator)
@@ -58,7 +58,7 @@ def test_a_seed_gives_one_order_for_all_epochs(files):
     assert sorted(order(2)) == list(range(23))
 
 
-def test_an_image_stays_with_its_label(files):
+def test_images_keep_their_labels(files):
     for batch in digit_iter(mx, files, batch_size=5, shuffle=True):
         np.testing.assert_array_equal(batch.data[0].asnumpy()[:, 0, 0, 0] * 256, batch.label[0].asnumpy() * 6)
 
@@ -69,7 +69,7 @@ def test_gzipped_files(files, tmp_path):
     assert labels(digit_iter(mx, str(tmp_path), batch_size=1)) == list(range(23))
 
 
-def test_what_mnist_iter_says(files, tmp_path):
+def test_mnist_iter_errors(files, tmp_path):
     def refused(message, **attrs):
         with pytest.raises(MXNetError, match=message):
             digit_iter(mx, files, **attrs)
@@ -80,23 +80,21 @@ def test_what_mnist_iter_says(files, tmp_path):
     refused("part 0 of 1 has 23 samples, not enough for one batch of 24", batch_size=24)
     refused("batch_size must be an integer, received 'many'", batch_size="many")
     refused("shuffle must be True or False, received 2", shuffle=2)
-    refused(r"one label for each of the 23 images, its shape is \(23, 2, 3\)", label="images")
-    refused(r"three dimensions, its shape is \(23,\)", image="labels")
-    with pytest.warns(
-        UserWarning, match="does not know the argument bach_size and ignores it: did you mean batch_size"
-    ):
+    refused(r"a label for each of the 23 images, received shape \(23, 2, 3\)", label="images")
+    refused(r"a 3-dimensional array of images, received shape \(23,\)", image="labels")
+    with pytest.warns(UserWarning, match="the unknown argument bach_size is ignored: did you mean batch_size"):
         digit_iter(mx, files, bach_size=3)
     iterator = digit_iter(mx, files, batch_size=23)
     iterator.next()
     assert not iterator.iter_next()
-    with pytest.raises(MXNetError, match="no batch after the last"):
+    with pytest.raises(MXNetError, match="the iterator is at its end"):
         iterator.getdata()
 
 
 # ---- NDArrayIter ----
 
 
-def test_every_epoch_of_a_shuffled_iterator_has_every_sample_in_another_order():
+def test_shuffled_epochs_have_all_samples_in_a_new_order():
     data, label = rows(12)
     iterator, orders = mx.io.NDArrayIter(data, label, 4, shuffle=True), set()
     for _ in range(4):
@@ -117,7 +115,7 @@ def test_samples_roll_over_until_they_fill_a_batch():
 
 
 @pytest.mark.parametrize("handle", ["pad", "roll_over"])
-def test_csr_with_every_last_batch_and_shuffled(handle):
+def test_csr_with_each_last_batch_handle_and_shuffle(handle):
     dense = np.arange(20.0).reshape(10, 2)
     csr = mx.nd.array(dense).tostype("csr")
     iterator = mx.io.NDArrayIter(csr, np.arange(10), 4, shuffle=True, last_batch_handle=handle)
@@ -126,7 +124,7 @@ def test_csr_with_every_last_batch_and_shuffled(handle):
 
 
 class Dataset:
-    """As strict as h5py: rows in their order, each once."""
+    """As strict as h5py: row indices must be sorted and unique."""
 
     def __init__(self, values):
         self.values, self.shape, self.dtype, self.asked = values, values.shape, values.dtype, 0
@@ -142,7 +140,7 @@ class Dataset:
 
 @pytest.mark.parametrize("handle", ["pad", "roll_over"])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_datasets_are_read_as_they_are_needed(shuffle, handle):
+def test_array_like_datasets_are_read_on_demand(shuffle, handle):
     x, y = rows(10)
     data = Dataset(x)
 
@@ -163,7 +161,7 @@ def test_datasets_are_read_as_they_are_needed(shuffle, handle):
 
 
 class OnDisk:
-    """Takes a slice and the samples' numbers."""
+    """Accepts a slice and an array of sample indices."""
 
     def __init__(self, values):
         self.values, self.shape, self.dtype = values, values.shape, values.dtype
@@ -176,8 +174,8 @@ class OnDisk:
 
 
 @pytest.mark.parametrize("steps", [3, 8])
-def test_samples_are_counted_and_shuffled_along_the_n_of_the_layout(steps):
-    """Where MXNet counts and shuffles the steps of time."""
+def test_samples_are_counted_and_shuffled_along_axis_n(steps):
+    """MXNet counts and shuffles time steps here."""
     x = np.arange(steps * 5 * 2).reshape(steps, 5, 2)
     for make in (np.asarray, mx.nd.array, OnDisk):
         batches = list(mx.io.NDArrayIter(make(x), None, 2, shuffle=True, layout="TNC"))
@@ -186,7 +184,7 @@ def test_samples_are_counted_and_shuffled_along_the_n_of_the_layout(steps):
         np.testing.assert_array_equal(seen[:, np.argsort(seen[0, :, 0])], x)
 
 
-def test_what_ndarray_iter_says():
+def test_ndarray_iter_errors():
     x, y = rows(10)
     for message, call in {
         "batch_size must be at least 1, received 0": lambda: mx.io.NDArrayIter(x, y, 0),
@@ -201,11 +199,11 @@ def test_what_ndarray_iter_says():
         mx.io.NDArrayIter("x")
     with pytest.raises(TypeError, match="a should be an NDArray or a numpy array, received <class 'object'>"):
         mx.io.NDArrayIter({"a": object()})
-    with pytest.raises(MXNetError, match="no batch was asked for yet"):
+    with pytest.raises(MXNetError, match="there is no current batch"):
         mx.io.NDArrayIter(x, y, 2).getdata()
 
 
-def test_a_description_can_be_pickled():
+def test_data_desc_can_be_pickled():
     desc = pickle.loads(pickle.dumps(mx.io.DataDesc("x", (2, 3), "int32", "NT")))
     assert (desc.name, desc.shape, desc.dtype, desc.layout) == ("x", (2, 3), "int32", "NT")
 
@@ -220,7 +218,7 @@ class Failing(mx.io.NDArrayIter):
         return super().next()
 
 
-def test_an_error_in_the_thread_arrives():
+def test_prefetching_iter_raises_error_of_its_thread():
     iterator = mx.io.PrefetchingIter(Failing(*rows(6), batch_size=2))
     assert iterator.next().pad == 0
     with pytest.raises(OSError, match="the disk is gone"):
@@ -229,19 +227,19 @@ def test_an_error_in_the_thread_arrives():
     assert iterator.next().pad == 0
 
 
-def test_names_are_given_for_each_iterator():
+def test_rename_needs_a_dictionary_for_each_iterator():
     for renamed in ({"data": "a"}, [{"data": "a"}, {}]):
         with pytest.raises(ValueError, match="rename_data must be a list with a dictionary for each of the 1 iter"):
             mx.io.PrefetchingIter(mx.io.NDArrayIter(*rows(4), batch_size=2), rename_data=renamed)
 
 
-def test_iterators_of_unequal_length_are_refused():
+def test_iterators_of_different_length_are_rejected():
     iterator = mx.io.PrefetchingIter([mx.io.NDArrayIter(*rows(n), batch_size=2) for n in (4, 6)])
     with pytest.raises(MXNetError, match=r"end at different samples \(padding of each: \[None, 0\]\)"):
         list(iterator)
 
 
-def test_no_thread_is_left():
+def test_prefetching_iter_leaves_no_threads():
     iterator = mx.io.PrefetchingIter(mx.io.NDArrayIter(*rows(6), batch_size=2))
     threads = list(iterator._threads._threads)
     del iterator
@@ -294,7 +292,7 @@ def test_get_mnist():
 # ---- two workers ----
 
 
-def test_the_example_with_iterators():
+def test_horovod_example_with_iterators():
     run = [sys.executable, "-m", "neomx", "run", "-n", "2"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [*run, "examples/horovod_mnist_iter.py", "--epochs", "1"]

@@ -1,4 +1,4 @@
-"""`neomx pack`: lists, records, damaged pictures, the bar. Real MXNet reads fixtures/packed.rec in the recordings."""
+"""`neomx pack`: lists, records, damaged images, the progress bar. MXNet reads fixtures/packed.rec in the recordings."""
 
 import io
 import os
@@ -19,7 +19,7 @@ FOLDERS = ("a", "b/x", "c")
 
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
-    """Five pictures in each of three folders, of which one is a PNG; the names tell which is which."""
+    """Five images in each of three folders, one of them a PNG; their names identify them."""
     monkeypatch.chdir(tmp_path)
     numbers = np.random.default_rng(0)
     for folder in FOLDERS:
@@ -37,7 +37,7 @@ def pack(*words):
 
 
 def records(base):
-    """{number: (header, bytes)}."""
+    """Return {id: (header, bytes)}."""
     file = recordio.MXIndexedRecordIO(f"{base}.idx", f"{base}.rec", "r")
     return {key: recordio.unpack(file.read_idx(key)) for key in file.keys}
 
@@ -46,7 +46,7 @@ def entries(path):
     return [line.split("\t") for line in pathlib.Path(path).read_text().splitlines()]
 
 
-def test_a_folder_in_one_go(photos, capsys):
+def test_pack_a_folder(photos, capsys):
     assert pack("out/all", "photos", "--recursive", "--num-thread", "3") == 0
     lines = entries("out/all.lst")
     assert sorted(path for *_, path in lines) == sorted(
@@ -62,12 +62,12 @@ def test_a_folder_in_one_go(photos, capsys):
         original = picture.decode(pathlib.Path("photos", path).read_bytes())
         assert np.abs(picture.decode(encoded).astype(int) - original).mean() < 5
     output = capsys.readouterr()
-    assert "label 1: b/x\n" in output.out and "out/all.rec: 15 pictures\n" in output.out
-    assert output.err == ""  # no bar where there is no terminal
+    assert "label 1: b/x\n" in output.out and "out/all.rec: 15 images\n" in output.out
+    assert output.err == ""  # no progress bar without a terminal
     assert sorted(os.listdir("out")) == ["all.idx", "all.lst", "all.rec"]
 
 
-def test_the_iterator_reads_what_was_packed(photos):
+def test_iterator_reads_packed_records(photos):
     pack("all", "photos", "--recursive", "--resize", "40", "--center-crop", "--encoding", ".png")
     batch = mx.io.ImageRecordIter(path_imgrec="all.rec", data_shape=(3, 40, 40), batch_size=15).next()
     pixels = picture.decode(pathlib.Path("photos", entries("all.lst")[3][-1]).read_bytes())
@@ -77,7 +77,7 @@ def test_the_iterator_reads_what_was_packed(photos):
     assert batch.label[0].asnumpy().tolist() == [float(label) for _, label, _ in entries("all.lst")]
 
 
-def test_files_as_they_are(photos):
+def test_pass_through_stores_files_unchanged(photos):
     assert pack("all", "photos", "--recursive", "--pass-through", "--no-shuffle") == 0
     found = records("all")
     assert [path for *_, path in entries("all.lst")] == sorted(path for *_, path in entries("all.lst"))
@@ -85,13 +85,13 @@ def test_files_as_they_are(photos):
         assert found[int(number)][1] == pathlib.Path("photos", path).read_bytes()
 
 
-def test_the_bytes_that_mxnet_reads(tmp_path):
+def test_records_equal_the_fixture_that_mxnet_reads(tmp_path):
     assert pack(str(tmp_path / "packed"), str(FIXTURES / "photos"), "--recursive", "--pass-through") == 0
     for kind in ("lst", "idx", "rec"):
         assert (tmp_path / f"packed.{kind}").read_bytes() == (FIXTURES / f"packed.{kind}").read_bytes()
 
 
-def test_lists_are_disjoint_shares_and_come_from_the_seed(photos):
+def test_lists_are_disjoint_and_reproducible_by_seed(photos):
     assert pack("s", "photos", "--recursive", "--list", "--train-ratio", "0.6", "--test-ratio", "0.2") == 0
     assert not pathlib.Path("s_train.rec").exists()
     lists = {name: entries(f"s_{name}.lst") for name in ("train", "val", "test")}
@@ -101,7 +101,7 @@ def test_lists_are_disjoint_shares_and_come_from_the_seed(photos):
     assert entries("same_val.lst") == lists["val"]
     pack("other", "photos", "--recursive", "--list", "--train-ratio", "0.6", "--test-ratio", "0.2", "--seed", "1")
     assert entries("other_val.lst") != lists["val"]
-    assert pack("s", "photos") == 0  # all of its lists
+    assert pack("s", "photos") == 0  # packs all lists of the prefix
     assert [len(records(f"s_{name}")) for name in ("train", "val", "test")] == [9, 3, 3]
     pack("chunk", "photos", "--recursive", "--list", "--chunks", "2")
     assert [len(entries(f"chunk_{i}.lst")) for i in range(2)] == [7, 8]
@@ -115,35 +115,35 @@ def test_several_labels(photos):
     assert {key: header.label for key, (header, _) in records("l").items()} == {7: 1, 9: 3}
 
 
-def test_colours(photos):
+def test_color_option(photos):
     pathlib.Path("l.lst").write_text("0\t1\ta/2.png\n")
     for color, channels in (("0", 1), ("1", 3), ("-1", 3)):
         assert pack("l.lst", "photos", "--color", color, "--encoding", ".png") == 0
         assert picture.decode(records("l")[0][1], -1).shape[2] == channels
 
 
-def test_pictures_that_cannot_be_read_are_named_and_counted(photos, capsys):
+def test_unreadable_images_are_reported_and_counted(photos, capsys):
     pathlib.Path("photos/a/bad.jpg").write_bytes(b"no picture")
     pack("l", "photos", "--recursive", "--list", "--no-shuffle")
     pathlib.Path("photos/c/4.jpg").unlink()
     capsys.readouterr()
     assert pack("l", "photos", "--num-thread", "2") == 1
     output = capsys.readouterr()
-    assert "a/bad.jpg is left out: cannot decode 10 bytes" in output.err
-    assert "c/4.jpg is left out: No such file or directory" in output.err
-    assert output.out == "l.rec: 14 pictures, 2 left out\n"
+    assert "a/bad.jpg is skipped: cannot decode 10 bytes" in output.err
+    assert "c/4.jpg is skipped: No such file or directory" in output.err
+    assert output.out == "l.rec: 14 images, 2 skipped\n"
     assert len(records("l")) == 14 and 5 not in records("l")
 
 
-def test_what_it_says(photos, capsys):
+def test_errors_of_pack(photos, capsys):
     pathlib.Path("bad.lst").write_text("0\t1\n")
     pathlib.Path("empty").mkdir()
     for message, words in {
-        "nowhere is no folder": ("all", "nowhere"),
-        "there is no picture (.jpeg, .jpg, .png) in photos; --recursive looks": ("all", "photos"),
-        "there is no picture (.gif) in photos\n": ("all", "photos", "--recursive", "--exts", ".gif"),
-        "there is no list x.lst": ("x.lst", "photos"),
-        "bad.lst, line 1: expected a number, one or more labels and a path": ("bad.lst", "photos"),
+        "nowhere is not a folder": ("all", "nowhere"),
+        "no image (.jpeg, .jpg, .png) in photos; pass --recursive": ("all", "photos"),
+        "no image (.gif) in photos\n": ("all", "photos", "--recursive", "--exts", ".gif"),
+        "list x.lst does not exist": ("x.lst", "photos"),
+        "bad.lst, line 1: expected an index, one or more labels and a path": ("bad.lst", "photos"),
         "--quality must be between 0 and 100, received 200": ("all", "photos", "--quality", "200"),
         "--quality must be between 0 and 9, received 95": ("all", "photos", "--quality", "95", "--encoding", ".png"),
         "--test-ratio must be between 0 and 0.5, received 0.6": (
@@ -155,7 +155,7 @@ def test_what_it_says(photos, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_an_old_file_stays_when_packing_fails(photos, monkeypatch):
+def test_failed_packing_keeps_the_old_file(photos, monkeypatch):
     pack("all", "photos", "--recursive")
     before = pathlib.Path("all.rec").read_bytes()
     monkeypatch.setattr("neomx.io.pack._record", lambda entry, options: 1 / 0)
@@ -172,12 +172,12 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_the_bar(monkeypatch):
+def test_progress_bar(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     now, terminal = [0.0], Terminal()
     bar = Bar(1000, "pictures", terminal, lambda: now[0])
     bar.show(1)
-    assert terminal.getvalue() == ""  # not more often than every tenth of a second
+    assert terminal.getvalue() == ""  # at most ten updates per second
     now[0] = 10.0
     bar.show(500)
     text = terminal.getvalue()

@@ -1,6 +1,6 @@
-"""ImageRecordIter: parts, orders, random changes, threads and damaged files.
+"""ImageRecordIter: parts, orders, random augmentation, threads and damaged files.
 
-What does not depend on random numbers is compared with MXNet in parity/cases/io_files.py.
+parity/cases/io_files.py compares everything that is not random with MXNet.
 """
 
 import gc
@@ -34,7 +34,7 @@ def labels(iterator):
 
 
 def decoded():
-    """The pictures themselves, RGB."""
+    """Return the decoded images, RGB."""
     file = recordio.MXRecordIO(str(RECORDS), "r")
     return [picture.decode(recordio.unpack(file.read())[1]) for _ in range(10)]
 
@@ -49,7 +49,7 @@ def middle(pixels, height=20, width=24):
 
 
 def given(**attrs):
-    """The ten pictures of an epoch."""
+    """Return the ten images of an epoch."""
     return pictures(mx, **{"batch_size": 10, "preprocess_threads": 2, **attrs}).next().data[0].asnumpy()
 
 
@@ -71,7 +71,7 @@ def test_each_record_is_in_one_part(parts, shuffle, index):
 
 
 @pytest.mark.parametrize("index", ["", str(INDEX)])
-def test_every_epoch_of_a_shuffled_iterator_has_another_order(index):
+def test_shuffled_epochs_have_different_orders(index):
     def orders(**attrs):
         iterator, found = pictures(mx, batch_size=5, shuffle=True, path_imgidx=index, **attrs), []
         for _ in range(3):
@@ -87,7 +87,7 @@ def test_every_epoch_of_a_shuffled_iterator_has_another_order(index):
 
 
 def test_chunks_are_shuffled_too(tmp_path):
-    """A file much longer than a chunk: all records come, neighbours part."""
+    """In a file much longer than a chunk, all records are read and neighbors are separated."""
     writer = recordio.MXRecordIO(str(tmp_path / "many.rec"), "w")
     picture_bytes = recordio.unpack(recordio.MXRecordIO(str(RECORDS), "r").read())[1]
     for i in range(1500):
@@ -100,7 +100,7 @@ def test_chunks_are_shuffled_too(tmp_path):
     assert np.abs(np.diff(order)).mean() > 100
 
 
-def test_several_files_are_one_after_the_other(tmp_path):
+def test_several_files_are_read_in_sequence(tmp_path):
     for name in ("a.rec", "b.rec"):
         shutil.copy(RECORDS, tmp_path / name)
     twice = list(range(10)) * 2
@@ -108,12 +108,12 @@ def test_several_files_are_one_after_the_other(tmp_path):
         assert labels(pictures(mx, path_imgrec=uri, batch_size=5)) == twice
         parts = [labels(pictures(mx, path_imgrec=uri, batch_size=1, num_parts=3, part_index=i)) for i in range(3)]
         assert sum(parts, []) == twice
-    with pytest.raises(MXNetError, match="belongs to one record file, received 2"):
+    with pytest.raises(MXNetError, match="needs exactly one record file, received 2"):
         pictures(mx, path_imgrec=str(tmp_path), path_imgidx=str(INDEX))
 
 
-def test_epochs_go_on_where_a_batch_ended():
-    """More in a batch than in the file: an epoch begins where the one before ended, unless that was at the end."""
+def test_epoch_continues_after_the_last_batch():
+    """With batches larger than the file, an epoch starts where the previous one ended, unless that was the end."""
     iterator, seen = pictures(mx, batch_size=15), []
     for _ in range(4):
         seen.append([(int(b.label[0][0].asscalar()), b.pad) for b in iterator])
@@ -121,8 +121,8 @@ def test_epochs_go_on_where_a_batch_ended():
     assert seen == [[(0, 5)], [(5, 10)], [(0, 5)], [(5, 10)]]
 
 
-def test_a_record_in_pieces(tmp_path):
-    """A record in which the magic number stands is in pieces, none of which is the beginning of a record."""
+def test_record_with_magic_number_is_split(tmp_path):
+    """A record that contains the magic number is split; no piece looks like the beginning of a record."""
     magic = b"\x0a\x23\xd7\xce"
     writer = recordio.MXRecordIO(str(tmp_path / "pieces.rec"), "w")
     for position in range(4):
@@ -144,14 +144,14 @@ def labels_of_part(**attrs):
     try:
         return labels(pictures(mx, **attrs))
     except MXNetError as error:
-        assert "there is no record" in str(error)
+        assert "no records in this part of" in str(error)
         return []
 
 
-# ---- random changes ----
+# ---- random augmentation ----
 
 
-def test_random_crops_are_pieces_of_the_pictures():
+def test_random_crops_are_parts_of_the_images():
     seen = set()
     for pixels, cut in zip(decoded(), given(rand_crop=True), strict=True):
         tops, lefts = pixels.shape[0] - 20, pixels.shape[1] - 24
@@ -166,7 +166,7 @@ def test_random_crops_are_pieces_of_the_pictures():
     assert len(seen) > 5
 
 
-def test_half_of_the_pictures_are_mirrored():
+def test_half_of_the_images_are_mirrored():
     expected = [planes(middle(pixels)) for pixels in decoded()]
     count = 0
     iterator = pictures(mx, batch_size=10, rand_mirror=True)
@@ -179,7 +179,7 @@ def test_half_of_the_pictures_are_mirrored():
     assert 30 <= count <= 70
 
 
-def test_the_same_draws_with_any_threads_and_parts():
+def test_random_values_do_not_depend_on_threads_or_parts():
     attrs = {"rand_crop": True, "rand_mirror": True, "brightness": 0.3, "batch_size": 5, "path_imgidx": str(INDEX)}
 
     def all_of(**more):
@@ -193,7 +193,7 @@ def test_the_same_draws_with_any_threads_and_parts():
 
 
 @pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
-def test_colours_change_no_more_than_asked(name):
+def test_color_changes_stay_within_limits(name):
     moved = 0
     for pixels, changed in zip(decoded(), given(**{name: 0.3}), strict=True):
         whole = planes(middle(pixels))
@@ -215,7 +215,7 @@ def test_hue_lightness_and_noise():
     assert np.abs(given(pca_noise=0.05)[0] - whole[0]).max() < 30
 
 
-def test_contrast_and_light_after_the_mean():
+def test_contrast_and_illumination_apply_after_the_mean():
     whole = np.stack([planes(middle(pixels)) for pixels in decoded()])
     lit = given(max_random_illumination=30.0, mean_r=100.0, mean_g=100.0, mean_b=100.0, scale=0.5) - (whole - 100) / 2
     assert np.ptp(lit, axis=(1, 2, 3)).max() < 1e-4 and 1 < np.abs(lit).max() <= 15
@@ -225,7 +225,7 @@ def test_contrast_and_light_after_the_mean():
     assert 0.8 <= ratios.min() < 0.95 and 1.05 < ratios.max() <= 1.2001
 
 
-def test_pieces_by_area_and_aspect():
+def test_crops_by_area_and_aspect_ratio():
     pixels, random = np.zeros((60, 45, 3), np.uint8), Random(0)
     draws = Augmentation(min_random_area=0.2, max_random_area=0.5, min_aspect_ratio=0.75, max_aspect_ratio=4 / 3)
     shapes = [draws._piece_of_area(pixels, random).shape for _ in range(200)]
@@ -237,7 +237,7 @@ def test_pieces_by_area_and_aspect():
     assert given(random_resized_crop=True, min_random_area=0.2).shape == (10, 3, 20, 24)
 
 
-def test_sizes_and_turns_within_bounds():
+def test_scales_and_rotations_stay_within_limits():
     pixels, random = np.full((60, 45, 3), 100, np.uint8), Random(0)
     scaled = Augmentation(min_random_scale=0.5, max_random_scale=2.0, min_img_size=30, max_img_size=100)
     edges = [edge for _ in range(100) for edge in scaled._warp(pixels, random).shape[:2]]
@@ -250,7 +250,7 @@ def test_sizes_and_turns_within_bounds():
     assert Augmentation(inter_method=10, resize=30).apply(pixels, 8, 9, random).shape == (8, 9, 3)
 
 
-def test_objects_keep_to_their_place():
+def test_boxes_follow_the_augmented_image():
     attrs = {"path_imgrec": str(FIXTURES / "objects.rec"), "batch_size": 6, "preprocess_threads": 2}
     chances = {
         "rand_mirror_prob": 0.5,
@@ -299,13 +299,13 @@ def test_threads_end_with_the_iterator():
     iterator.next()
     threads = threads_of("ImageRecordIter")
     assert len(threads) > before
-    del iterator  # nothing refers to it in a circle, so that this is enough
+    del iterator  # there is no reference cycle, so this is enough
     for thread in threads[before:]:
         thread.join(LIMIT)
     assert len(threads_of("ImageRecordIter")) <= before
 
 
-def test_the_program_can_end_with_batches_on_the_way():
+def test_program_can_exit_while_batches_are_decoded():
     code = (
         "import neomx as mx\n"
         f"it = mx.io.ImageRecordIter(path_imgrec={str(RECORDS)!r}, data_shape=(3, 600, 600), batch_size=10, "
@@ -326,7 +326,7 @@ def test_a_reset_in_the_middle_begins_again():
     assert labels(iterator) == list(range(10))
 
 
-def test_it_works_ahead():
+def test_batches_are_decoded_ahead():
     iterator = pictures(mx, batch_size=1, preprocess_threads=1, prefetch_buffer=3)
     iterator.next()
     assert until(lambda: all(part.done() for batch in waiting(iterator) for part in batch._parts))
@@ -345,12 +345,12 @@ def test_batches_do_not_share_memory():
     np.testing.assert_array_equal(first.asnumpy(), kept)
 
 
-# ---- what is wrong ----
+# ---- errors ----
 
 
 @pytest.fixture
 def damaged(tmp_path):
-    """Writes the records with something wrong; returns the arguments to read them."""
+    """Return a function that writes damaged records and returns the arguments to read them."""
 
     def write(change):
         content = bytearray(RECORDS.read_bytes())
@@ -363,17 +363,17 @@ def damaged(tmp_path):
 
 @pytest.mark.parametrize("index", ["", str(INDEX)])
 @pytest.mark.parametrize("missing", [1, 8, 700])
-def test_a_file_that_was_cut_short_is_read_to_there(damaged, missing, index):
+def test_truncated_file_is_read_up_to_the_damage(damaged, missing, index):
     attrs = damaged(lambda content: content[:-missing])
-    with pytest.warns(UserWarning, match=rf"damaged.rec is cut short: .*byte {POSITIONS[9]}.*after 9 whole records"):
+    with pytest.warns(UserWarning, match=rf"damaged.rec is truncated: .*byte {POSITIONS[9]}.*after 9 complete records"):
         iterator = pictures(mx, path_imgidx=index, **attrs)
         assert labels(iterator) == list(range(9))
     iterator.reset()
-    assert labels(iterator)  # it warns once
+    assert labels(iterator)  # warns only once
 
 
 @pytest.mark.parametrize("record", [4, 5])
-def test_a_damaged_beginning_of_a_record(damaged, record):
+def test_damaged_record_header_is_an_error(damaged, record):
     def change(content):
         content[POSITIONS[record]] ^= 1
 
@@ -385,7 +385,7 @@ def test_a_damaged_beginning_of_a_record(damaged, record):
     assert iterator.next().pad == 0
 
 
-def test_a_damaged_picture_names_its_record(damaged):
+def test_error_of_damaged_image_names_its_record(damaged):
     def change(content):
         content[POSITIONS[5] + 32 : POSITIONS[6]] = bytes(POSITIONS[6] - POSITIONS[5] - 32)
 
@@ -396,7 +396,7 @@ def test_a_damaged_picture_names_its_record(damaged):
         iterator.next()
 
 
-def test_what_image_record_iter_says(tmp_path):
+def test_image_record_iter_errors(tmp_path):
     pathlib.Path(tmp_path, "wrong.idx").write_text("0\t4\n")
     pathlib.Path(tmp_path, "text.idx").write_text("hello\n")
     pathlib.Path(tmp_path, "two.lst").write_text("0\t1\t2\n")
@@ -409,52 +409,52 @@ def test_what_image_record_iter_says(tmp_path):
         "text.idx, line 1: expected a key, a tab and a position": {"path_imgidx": f"{tmp_path}/text.idx"},
         "is damaged: at byte 4 there is no record": {"path_imgidx": f"{tmp_path}/wrong.idx", "round_batch": False},
         "cannot read nowhere.lst: No such file": {"path_imglist": "nowhere.lst"},
-        "bad.lst, line 1: expected a number, one or more labels": {"path_imglist": f"{tmp_path}/bad.lst"},
+        "bad.lst, line 1: expected an index, one or more labels": {"path_imglist": f"{tmp_path}/bad.lst"},
         "expected label_width=2 labels in each line": {"path_imglist": f"{tmp_path}/two.lst", "label_width": 2},
         "record 1 of .*the list path_imglist has no label for this record": {"path_imglist": f"{tmp_path}/two.lst"},
-        "record 0 of .*expected label_width=2 labels, the record has 1": {"label_width": 2},
+        "record 0 of .*expected label_width=2 labels, but the record has 1": {"label_width": 2},
         "label_width must be at least 1, received 0": {"label_width": 0},
         r"data_shape must be \(channels: 1, 3 or 4, height, width\), received \(20, 24\)": {"data_shape": (20, 24)},
-        "record 0 of .*needs 4 channels, the picture has 3": {"data_shape": (4, 20, 24)},
+        "record 0 of .*needs 4 channels, but the image has 3": {"data_shape": (4, 20, 24)},
         "the number of records, 10, must be bigger than batch_size, 21": {"batch_size": 21},
-        "there is no record in .*empty.rec": {"path_imgrec": f"{tmp_path}/empty.rec"},
+        "no records in this part of .*empty.rec": {"path_imgrec": f"{tmp_path}/empty.rec"},
         "dtype must be one of .*'float32', 'uint8', 'int8'.* received 'float16'": {"dtype": "float16"},
         "inter_method must be 0, 1, 2, 3, 4, 9 or 10, received 5": {"inter_method": 5},
-        "random_resized_crop chooses place and size by itself": {"random_resized_crop": True, "rand_crop": True},
-        "record 0 of .*max_crop_size=90 is more than the picture has": {"max_crop_size": 90, "min_crop_size": 9},
+        "random_resized_crop chooses position and size itself": {"random_resized_crop": True, "rand_crop": True},
+        "record 0 of .*max_crop_size=90 exceeds the image size": {"max_crop_size": 90, "min_crop_size": 9},
         "min_crop_size and max_crop_size must be positive and in this order": {"max_crop_size": 9},
-        "there is no augmenter 'aug_own'": {"aug_seq": "aug_own"},
+        "unknown augmenter aug_seq='aug_own'": {"aug_seq": "aug_own"},
         "seed_aug must be an integer or None, received 'x'": {"seed_aug": "x"},
     }.items():
         with pytest.raises(MXNetError, match=message):
             list(pictures(mx, **attrs))
-    with pytest.warns(UserWarning, match="does not know the argument erbose and ignores it: did you mean verbose"):
+    with pytest.warns(UserWarning, match="the unknown argument erbose is ignored: did you mean verbose"):
         pictures(mx, erbose=False)
     mx.nd.save(str(tmp_path / "mean.nd"), {"mean_img": mx.nd.zeros((3, 2, 2))})
-    with pytest.raises(MXNetError, match=r"mean.nd has shape \(3, 2, 2\), data_shape is \(3, 20, 24\)"):
+    with pytest.raises(MXNetError, match=r"mean.nd has shape \(3, 2, 2\), expected data_shape=\(3, 20, 24\)"):
         pictures(mx, mean_img=str(tmp_path / "mean.nd"))
 
 
-def test_what_image_det_record_iter_says():
+def test_image_det_record_iter_errors():
     objects = {"path_imgrec": str(FIXTURES / "objects.rec")}
     for message, attrs in {
         "label_pad_width=5 is less than the 17 labels of a record": {**objects, "label_pad_width": 5},
-        "label_width=7 is not that of the records, 17": {**objects, "label_width": 7},
+        "label_width=7 does not match the records, which have 17": {**objects, "label_width": 7},
         "resize_mode must be one of": {**objects, "resize_mode": "x"},
         "expected 2 values of min_ and max_crop_scales": {**objects, "rand_crop_prob": 1, "num_crop_sampler": 2},
-        "at least one value of max_crop_trials": {**objects, "rand_crop_prob": 1, "max_crop_trials": ()},
+        "at least one value for max_crop_trials": {**objects, "rand_crop_prob": 1, "max_crop_trials": ()},
         "min_crop_aspect_ratios=.* not be negative": {**objects, "rand_crop_prob": 1, "min_crop_aspect_ratios": (-1,)},
-        "record 0 of .*expected labels of a head": {},
+        "record 0 of .*expected a label of a header": {},
     }.items():
         with pytest.raises(MXNetError, match=message):
             pictures(mx, "ImageDetRecordIter", **attrs).next()
 
 
-def test_paths_that_are_none_are_not_there():
+def test_paths_may_be_none():
     assert labels(pictures(mx, path_imgidx=None, path_imglist=None, mean_img=None)) == list(range(10))
 
 
-def test_a_last_batch_without_rounding_is_filled_with_zeros():
+def test_last_batch_without_round_batch_is_padded_with_zeros():
     *_, last = pictures(mx, batch_size=4, round_batch=False)
     assert last.pad == 2 and last.label[0].asnumpy().tolist() == [8, 9, 0, 0]
     assert not last.data[0][2:].asnumpy().any()

@@ -1,4 +1,4 @@
-"""Key-value stores between real processes, against what real MXNet's servers gave, and against definitions."""
+"""Key-value stores between real processes, compared with recordings of MXNet's servers and with definitions."""
 
 import functools
 import os
@@ -16,17 +16,17 @@ from parity.kvstore_programs import BIG, PROGRAMS
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 RECORDED = dict(np.load(str(HERE / "parity" / "recorded" / "kvstore.npz")))
-# Where neomx does more than MXNet, which refuses: what neomx gives.
+# Cases that MXNet refuses and neomx supports: the results of neomx.
 MORE = {
     "pushpull compressed": "None",  # MXNet sums without compression only
-    "another batch size": "None",  # MXNet's servers cannot be told a new one
-    "string key among ints": "None",  # MXNet's keys are of one kind
+    "another batch size": "None",  # MXNet's servers do not accept a new one
+    "string key among ints": "None",  # MXNet's keys are all of one type
 }
-AFTER_MORE = {"weight last"}  # differs since MXNet refused the step before
+AFTER_MORE = {"weight last"}  # differs because MXNet refused the previous step
 
 
 def run_job(workers, servers, folder):
-    """{rank: results} of all programs on so many workers and servers; without servers, by all-reduce."""
+    """Return {rank: results} of all programs on this many workers and servers; without servers, by all-reduce."""
     if workers == 1:
         kvstore_job.main(folder)
     else:
@@ -41,7 +41,7 @@ def run_job(workers, servers, folder):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """The results of a number of workers and servers, whose processes are run once."""
+    """Return the results for a number of workers and servers; each job runs once."""
 
     @functools.cache
     def get(workers, servers):
@@ -52,7 +52,7 @@ def results(tmp_path_factory):
 
 def check(program, name, found, wanted):
     if wanted.dtype.kind in "US":
-        if str(wanted) == "raises Exception":  # of any kind
+        if str(wanted) == "raises Exception":  # of any type
             assert str(found).startswith("raises"), name
         else:
             assert str(found) == str(wanted), name
@@ -70,7 +70,7 @@ JOBS = [
 
 
 @pytest.mark.parametrize("workers, servers, program", JOBS)
-def test_as_mxnet(results, workers, servers, program):
+def test_results_equal_mxnet(results, workers, servers, program):
     for rank, found in results(workers, servers).items():
         assert f"{program}|error" not in found, str(found[f"{program}|error"])
         prefix = f"{program}|{workers}|{rank}|"
@@ -87,7 +87,7 @@ def test_as_mxnet(results, workers, servers, program):
 
 @pytest.mark.parametrize("workers", (1, 2, 3))
 @pytest.mark.parametrize("program", [each.__name__ for each in kvstore_job.OWN])
-def test_as_defined(results, workers, program):
+def test_results_equal_their_definition(results, workers, program):
     for found in results(workers, 0).values():
         assert f"{program}|error" not in found, str(found[f"{program}|error"])
         wanted = {

@@ -1,4 +1,4 @@
-"""Stores by name, stores of one's own, and the arithmetic of compression, in one process."""
+"""Stores by name, user-defined stores, and the arithmetic of compression, in one process."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from neomx.comm import compress
 @pytest.mark.parametrize(
     "name", ["dist", "dist_sync", "dist_device_sync", "dist_sync_device", "p3store_dist", "horovod"]
 )
-def test_alone_a_store_between_workers_has_one(name):
+def test_distributed_store_in_one_process_has_one_worker(name):
     kv = mx.kv.create(name)
     assert (kv.type, kv.rank, kv.num_workers, kv.get_num_dead_node(6)) == (name, 0, 1, 0)
     out = mx.nd.zeros((2,))
@@ -24,21 +24,21 @@ def test_alone_a_store_between_workers_has_one(name):
 
 
 @pytest.mark.parametrize("name", ["dist_async", "dist_device_async", "dist_async_device", "dist_stale"])
-def test_without_servers_an_asynchronous_store_says_how_to_start_some(name):
+def test_asynchronous_store_without_servers_explains_how_to_start_them(name):
     with pytest.raises(MXNetError, match="neomx run -n 2 -s 1"):
         mx.kv.create(name)
 
 
-def test_an_unknown_name_is_refused_with_the_list():
+def test_unknown_name_is_rejected_with_the_list():
     with pytest.raises(MXNetError, match="'dist_synch'.*Did you mean dist_sync.*local, device.*dist_stale"):
         mx.kv.create("dist_synch")
     with pytest.raises(ValueError, match="staleness"):
         mx.kv.create("dist_sync", staleness=2)
 
 
-def test_a_store_of_ones_own():
+def test_user_defined_store():
     class Echo(mx.kv.KVStoreBase):
-        """Keeps nothing."""
+        """Stores nothing."""
 
         rank, num_workers = 0, 1
 
@@ -70,7 +70,7 @@ def test_a_store_of_ones_own():
 
 
 def definition(kind, threshold, residual, gradient):
-    """What is sent of one gradient, in numpy; the residual is changed."""
+    """Return what is sent for one gradient, in numpy; updates the residual in place."""
     residual += gradient
     if kind == "2bit":
         sent = np.where(residual >= threshold, threshold, np.where(residual <= -threshold, -threshold, 0))
@@ -82,7 +82,7 @@ def definition(kind, threshold, residual, gradient):
 
 @pytest.mark.parametrize("kind, threshold", [("2bit", 0.5), ("2bit", 0.3), ("1bit", 0.0), ("1bit", 0.2)])
 @pytest.mark.parametrize("count", [1, 3, 4, 8, 9, 31, 1000])
-def test_bits(kind, threshold, count):
+def test_bit_compression_follows_its_definition(kind, threshold, count):
     random = np.random.RandomState(count)
     compressor, other = (compress.make({"type": kind, "threshold": threshold}) for _ in range(2))
     residual = np.zeros(count, "float32")
@@ -107,13 +107,13 @@ def test_each_key_has_its_residual_and_any_shape():
         assert (compressor.decode(data, torch.ones(shape)) == 0.5).all()
 
 
-def test_half():
+def test_fp16_compression():
     compressor = compress.make({"type": "fp16"})
     tensor = torch.linspace(-3, 3, 7)
     sent = compressor.encode("k", tensor)
     assert sent.dtype == torch.uint8 and sent.nbytes == 14
     assert torch.equal(compressor.decode(sent, torch.empty(7)), tensor.half().float())
-    message = torch.cat([torch.zeros(1, dtype=torch.uint8), sent])  # in which it begins at an odd byte
+    message = torch.cat([torch.zeros(1, dtype=torch.uint8), sent])  # starts at an odd byte offset
     assert torch.equal(compressor.decode(message[1:], torch.empty(7)), tensor.half().float())
 
 
@@ -132,12 +132,12 @@ def test_half():
         ({"type": "2bit", "threshold": "high"}, MXNetError, "a number"),
     ],
 )
-def test_bad_settings(params, kind, said):
+def test_invalid_settings_are_rejected(params, kind, said):
     with pytest.raises(kind, match=said):
         compress.make(params)
 
 
-def test_what_cannot_be_compressed_or_decoded():
+def test_unsupported_arrays_and_messages_are_rejected():
     compressor = compress.make({"type": "2bit"})
     with pytest.raises(MXNetError, match="key weight: .*float32.*fp16"):
         compressor.encode("weight", torch.ones(3, dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""What real MXNet's servers gave, given by ours: the recorded programs on real workers and two servers."""
+"""neomx's servers give the results of MXNet's: the recorded programs on real workers and two servers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from parity import tolerance
 RECORDED = np.load(str(Path(__file__).parents[1] / "parity" / "recorded" / "kvstore.npz"))
 MORE = {
     "pushpull compressed": "None",  # MXNet sums without compression only
-    "another batch size": "None",  # MXNet's servers cannot be told a new one
-    "string key among ints": "None",  # MXNet's keys are of one kind
+    "another batch size": "None",  # MXNet's servers do not accept a new one
+    "string key among ints": "None",  # MXNet's keys are all of one type
 }
-AFTER_MORE = "weight last"  # differs where MXNet refused the step before
+AFTER_MORE = "weight last"  # differs if MXNet refused the previous step
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_programs_as_with_mxnets_servers(tmp_path, workers):
+def test_programs_give_the_results_of_mxnets_servers(tmp_path, workers):
     with Job(workers, 2, "recorded", argument=str(tmp_path)) as job:
         job.finish_all()
     for rank in range(workers):

@@ -82,7 +82,7 @@ def test_default_is_one_worker_and_no_server():
             "--layout data=3,ensemble=2 -n 3 train.py",
             "pipeline x ensemble workers: 3 x 1 x 1 x 1 x 2 = 6, but there are 3",
         ),
-        ("--layout data=0 train.py", "data must be a whole number from 1"),
+        ("--layout data=0 train.py", "data must be a positive integer"),
         ("--layout data=x train.py", "data must be a number, received 'x'"),
     ],
 )

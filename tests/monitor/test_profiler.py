@@ -241,7 +241,7 @@ def test_bad_input_is_named(tmp_path):
         profiler.set_config(filename=str(tmp_path / "none" / "x.json"))
     with pytest.raises(ValueError, match="expected 'run' or 'stop', received 'on'"):
         profiler.set_state("on")
-    with pytest.raises(mx.MXNetError, match="a worker can profile only itself"):
+    with pytest.raises(mx.MXNetError, match="a worker can only profile itself"):
         profiler.set_state("run", profile_process="server")
     with pytest.raises(ValueError, match="received 'master'"):
         profiler.pause("master")

@@ -70,7 +70,7 @@ def test_rejects_indices_out_of_bounds(loaded):
     parts = [np.asarray(each.asnumpy()) for each in (x.data, x.indices, x.indptr)]
     parts[1][0] = 99
     hostile = serialize.array_tobuffer(mx.nd.sparse.csr_matrix(tuple(parts), shape=(3, 3)))
-    with pytest.raises(mx.MXNetError, match="an index lies outside 0 .. 2"):
+    with pytest.raises(mx.MXNetError, match="an index is outside 0 .. 2"):
         mx.nd.sparse.CSRNDArray(None).__setstate__({"handle": hostile})
 
 

@@ -1,10 +1,10 @@
-"""A program that needs neomx and no extra: imports every module, and checks what asks for an extra.
+"""Check neomx without extras: import every module, and call the functions that need an extra.
 
-    python tests/package/extras.py                without any extra: each call must fail and name the extra to install
+    python tests/package/extras.py                without any extra: each call must fail and name the extra
     python tests/package/extras.py --hide         the same, by hiding extras that are installed
     python tests/package/extras.py --with image   with this extra: its calls must work
 
-It prints a line for each module and call that is wrong, and ends with exit code 1 if there is one.
+It prints a line for each module and call that fails the check, and then exits with code 1.
 """
 
 import argparse
@@ -15,12 +15,12 @@ import sys
 import tempfile
 
 HIDDEN = {"cryptography", "cv2", "graphviz", "onnx", "onnxscript", "scipy", "tensorboard", "transformers"}
-# Programs, and what changes a process when it is imported.
+# Programs, and modules that change the process when they are imported.
 NOT_IMPORTED = {"neomx.__main__", "neomx.compat.startup.sitecustomize"}
 
 
 def hide():
-    """Make packages that are installed look as if they were not: neither imports nor find_spec find them."""
+    """Hide installed packages from both `import` and `find_spec`."""
     finder = importlib.machinery.PathFinder
     find = finder.find_spec
 
@@ -82,11 +82,11 @@ CALLS = {
     "viz": [viz],
     "onnx": [export_onnx],
 }
-WORK_WITHOUT = {"wire": [measure_network]}  # what an extra makes faster, and no more
+WORK_WITHOUT = {"wire": [measure_network]}  # functions that the extra only makes faster
 
 
 def import_everything():
-    """The errors of importing each module of the package."""
+    """Import each module of the package and return the errors."""
     neomx = importlib.import_module("neomx")
     errors = []
     modules = pkgutil.walk_packages(
@@ -106,7 +106,7 @@ def import_everything():
 
 
 def try_call(extra, call, installed):
-    """What is wrong with a call, if anything."""
+    """Return what is wrong with a call, or None."""
     import neomx as mx
 
     with tempfile.TemporaryDirectory() as folder:

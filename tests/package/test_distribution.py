@@ -1,4 +1,4 @@
-"""What `make dist` makes: the files of the wheel and of the source distribution, their metadata, and the extras.
+"""Results of `make dist`: the files of the wheel and of the source distribution, their metadata, and the extras.
 
 `make test-wheel` installs the wheel into an empty environment and runs it; these tests need no network.
 """
@@ -18,7 +18,7 @@ import neomx
 
 try:
     import tomllib
-except ImportError:  # Python 3.10, where pytest brings it
+except ImportError:  # Python 3.10, where pytest provides it
     import tomli as tomllib
 
 BUILD = "import sys; from setuptools import build_meta as b; print(b.build_wheel('out')); print(b.build_sdist('out'))"
@@ -31,7 +31,7 @@ def pyproject():
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """A copy of the tree, with both distributions in `out`: building leaves files in the tree that it builds."""
+    """A copy of the tree with both distributions in `out`, because building leaves files in the source tree."""
     tree = tmp_path_factory.mktemp("build") / "tree"
     shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*UNTRACKED))
     files = {str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file()}
@@ -52,7 +52,7 @@ def info(wheel, name):
     return wheel.read(f"neomx-{neomx.__version__}.dist-info/{name}").decode()
 
 
-def test_wheel_holds_the_package_and_nothing_else(built, wheel):
+def test_wheel_contains_only_the_package(built, wheel):
     files = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert files == {name for name in built[1] if name.startswith("neomx/")}
     for needed in (
@@ -64,7 +64,7 @@ def test_wheel_holds_the_package_and_nothing_else(built, wheel):
     assert len(set(wheel.namelist())) == len(wheel.namelist())
 
 
-def test_source_distribution_holds_the_whole_tree(built):
+def test_source_distribution_contains_the_whole_tree(built):
     (path,) = (built[0] / "out").glob("*.tar.gz")
     with tarfile.open(path) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
@@ -94,7 +94,7 @@ def test_constraints_pin_every_dependency():
     assert {name_of(requirement) for requirement in needed} - pinned - {"neomx"} == set()
 
 
-def test_every_module_imports_without_extras_and_missing_ones_are_named():
+def test_every_module_imports_without_extras_and_errors_name_the_extra():
     program = pathlib.Path(__file__).with_name("extras.py")
     command = [sys.executable, str(program), "--hide"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment())

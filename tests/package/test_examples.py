@@ -1,4 +1,4 @@
-"""The examples run, and do what they say."""
+"""The examples run and give the documented results."""
 
 import pathlib
 import sys
@@ -32,7 +32,7 @@ def test_module_digits(tmp_path):
     ]
 
 
-def test_distributed_digits_alone(tmp_path, capsys):
+def test_distributed_digits_in_one_process(tmp_path, capsys):
     import distributed_digits
 
     from neomx import nd, process
@@ -47,7 +47,7 @@ def test_distributed_digits_alone(tmp_path, capsys):
     assert all((a == b).min().asscalar() for a, b in zip(saved, weights, strict=True))
 
 
-def test_the_demo_compares_two_workers_with_one(capfd):
+def test_demo_compares_two_workers_with_one(capfd):
     import demo
 
     assert demo.main(epochs=2) < 1e-5
@@ -76,7 +76,7 @@ def test_custom_op():
     assert custom_op.main(epochs=2) > 0.8
 
 
-def test_the_program_of_the_readme(tmp_path, monkeypatch):
+def test_readme_program(tmp_path, monkeypatch):
     text = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
     monkeypatch.chdir(tmp_path)
     names: dict = {}
@@ -89,7 +89,7 @@ def test_the_program_of_the_readme(tmp_path, monkeypatch):
     np.testing.assert_allclose(found, net(x).asnumpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_the_program_of_the_readme_on_two_workers(tmp_path):
+def test_readme_program_on_two_workers(tmp_path):
     text = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
     program = text.split("```python\n")[1].split("```")[0]
     (tmp_path / "train.py").write_text(

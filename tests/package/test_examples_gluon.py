@@ -1,4 +1,4 @@
-"""The examples of gluon run, and learn what they say. All are seeded; the bounds leave room for other machines."""
+"""The gluon examples run and reach the expected accuracy. All are seeded; the bounds leave room for other machines."""
 
 import pathlib
 import sys
@@ -47,7 +47,7 @@ def test_gan():
     before, _ = gan.main(epochs=0)
     share, variety = gan.main(epochs=20)
     assert before < 0.3 and share > 0.6  # look like the digit it was trained on
-    assert variety > 5  # and not all like one picture of it
+    assert variety > 5  # the images are not all the same
 
 
 def test_multi_task():

@@ -1,4 +1,4 @@
-"""`make secrets` finds secrets of each kind. They are put together here, so that it does not find them in this file."""
+"""`make secrets` finds secrets of each kind. They are assembled here, so that it does not find them in this file."""
 
 import pathlib
 import subprocess
@@ -22,7 +22,7 @@ SECRETS = {
 
 
 @pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS)
-def test_a_file_with_a_secret_is_suspect(secret, tmp_path):
+def test_file_with_a_secret_is_suspect(secret, tmp_path):
     path = tmp_path / "settings.py"
     clean = '"""Settings."""\n\nNAME = "a name"\n'
     path.write_text(clean)
@@ -31,7 +31,7 @@ def test_a_file_with_a_secret_is_suspect(secret, tmp_path):
     assert find_secrets.is_suspect(str(path))
 
 
-def test_a_secret_among_other_files_is_reported_with_its_line(tmp_path):
+def test_secret_is_reported_with_its_line(tmp_path):
     (tmp_path / "clean.py").write_text('NAME = "a name"\n')
     (tmp_path / "settings.py").write_text(f'NAME = "a name"\n{SECRETS["an assignment"]}\n')
     (tmp_path / "settings.toml").write_text("pass" + 'word = "correct horse"\n')

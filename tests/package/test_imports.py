@@ -1,6 +1,6 @@
-"""Imports between rooms are exactly those of a table and flow one way, so that a new one is a decision.
+"""Imports between the top-level modules of neomx match a table and flow one way, so that a new one is deliberate.
 
-`python tests/package/test_imports.py` rewrites the table from the code and keeps its comments. Read the difference
+`python tests/package/test_imports.py` rewrites the table from the code and keeps its comments. Review the difference
 before you commit it.
 """
 
@@ -16,7 +16,7 @@ import pytest
 import neomx
 
 PACKAGE = pathlib.Path(neomx.__file__).parent
-# Each room (a file or a package of neomx/) with the rooms that it imports, from the ground up.
+# Each top-level module (a file or a package of neomx/) with the modules that it imports, lowest first.
 IMPORTS = """
 attribute
 bar
@@ -43,17 +43,17 @@ rtc: base
 doctor: base comm context onednn process
 formats: base dtype
 util: base context
-# files: pictures are resized by OpenCV, which formats/ loads
+# files: images are resized by OpenCV, which formats/ loads
 ops: base context dtype formats process
 recordio: base formats
 sample: formats
 autograd: base events ndarray onednn ops
 ndarray: autograd base context dtype formats onednn ops
 executor: base context dtype ndarray onednn ops symbol
-# bar: `neomx pack` shows how far it is
+# bar: `neomx pack` shows its progress
 io: bar base context formats ndarray recordio
 metric: base ndarray registry
-# comm: which rank this is
+# comm: the rank of this process
 monitor: bar base comm events ndarray process
 optimizer: base context dtype formats lr_scheduler ndarray ops
 random: context ndarray ops
@@ -74,7 +74,7 @@ gluon: autograd base comm context dtype events formats image initializer kvstore
     numpy_extension ops optimizer process random recordio sample step symbol
 callback: model
 check: base compat formats gluon initializer kvstore metric ops optimizer registry symbol
-# gluon: mx.dist.shard is a dataset's part
+# gluon: mx.dist.shard returns a part of a dataset
 dist: base comm gluon ndarray programs
 horovod: base comm events formats gluon kvstore ndarray optimizer process step
 model: base kvstore module ndarray process step symbol
@@ -92,14 +92,14 @@ parallel: amp autograd base comm context dtype formats gluon initializer ndarray
 launch: base comm monitor parallel programs
 __main__: launch
 """
-# Rooms that import each other, each of them one room in several files: arrays, symbols, and training a symbol.
+# Modules that import each other and belong together: arrays, symbols, and training a symbol.
 TOGETHER = [{"autograd", "ndarray"}, {"executor", "symbol"}, {"callback", "model", "module"}]
-# The only rooms where processes talk to each other.
+# The only modules in which processes communicate.
 MAY_DISTRIBUTE = {"comm", "parallel", "elastic", "checkpoint"}
 
 
 def imports_of(path: pathlib.Path) -> set[str]:
-    """The absolute names of all that a file imports, at any depth of the code."""
+    """Return the absolute names of all imports of a file, at any depth of the code."""
     package = ["neomx", *path.relative_to(PACKAGE).parent.parts]
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -121,7 +121,7 @@ def rooms() -> set[str]:
 
 
 def edges_of(files: dict[pathlib.Path, set[str]]) -> dict[str, dict[str, str]]:
-    """{room: {room that it imports: the file that does}} of the files."""
+    """Return {module: {imported module: the file that imports it}}."""
     edges: dict[str, dict[str, str]] = {room_of(path): {} for path in sorted(files)}
     known = rooms()
     for path, names in sorted(files.items()):
@@ -134,21 +134,21 @@ def edges_of(files: dict[pathlib.Path, set[str]]) -> dict[str, dict[str, str]]:
 
 
 def read(table: str) -> dict[str, set[str]]:
-    """{room: the rooms that it imports}, in the table's order."""
+    """Return {module: imported modules}, in the order of the table."""
     lines = re.sub(r"#.*|\n  +", " ", table).split("\n")
     return {line.split(":")[0].strip(): set(line.partition(":")[2].split()) for line in lines if line.strip()}
 
 
 def differences(files: dict[pathlib.Path, set[str]], table: str) -> list[str]:
-    """How the imports of the files differ from the table, and what to do about it."""
-    remedy = "if that is meant, run `python tests/package/test_imports.py`"
+    """Return how the imports of the files differ from the table, and what to do about it."""
+    remedy = "if this is intended, run `python tests/package/test_imports.py`"
     found, listed = edges_of(files), read(table)
     wrong = [f"{room} is not in the table: {remedy}" for room in found.keys() - listed.keys()]
-    wrong += [f"{room} is in the table and no longer in the package: {remedy}" for room in listed.keys() - found.keys()]
+    wrong += [f"{room} is in the table but no longer in the package: {remedy}" for room in listed.keys() - found.keys()]
     for room in found.keys() & listed.keys():
         for other in found[room].keys() - listed[room]:
             path = found[room][other]
-            wrong.append(f"{path} imports {other}, which no file of {room} did: use a room that it imports; {remedy}")
+            wrong.append(f"{path} imports {other}, which is new for {room}: use a module that it imports; {remedy}")
         for other in listed[room] - found[room].keys():
             wrong.append(
                 f"{room} no longer imports {other}: run `python tests/package/test_imports.py` to drop it from the list"
@@ -157,7 +157,7 @@ def differences(files: dict[pathlib.Path, set[str]], table: str) -> list[str]:
 
 
 def upwards(table: str) -> list[str]:
-    """Imports of rooms that stand later in the table."""
+    """Return imports of modules that are later in the table."""
     above: set[str] = set()
     wrong = []
     for room, others in read(table).items():
@@ -168,7 +168,7 @@ def upwards(table: str) -> list[str]:
 
 
 def distributing(files: dict[pathlib.Path, set[str]]) -> list[str]:
-    """Who imports torch.distributed and should go through comm."""
+    """Return the files that import torch.distributed and should use comm instead."""
     return [
         f"{path.relative_to(PACKAGE)} imports {name}: use comm"
         for path, names in files.items()
@@ -178,16 +178,16 @@ def distributing(files: dict[pathlib.Path, set[str]]) -> list[str]:
 
 
 def rewritten(source: str, files: dict[pathlib.Path, set[str]]) -> str:
-    """This file with the table as the code is, and the comments that the table has."""
+    """Return this file with the table updated from the code, keeping the table's comments."""
     before, table, after = re.fullmatch(r'(.*?\nIMPORTS = """\n)(.*?)(""".*)', source, re.DOTALL).groups()
     comments = {room: text for text, room in re.findall(r"((?:^#.*\n)+)(\w+)", table, re.MULTILINE)}
     edges, levels = edges_of(files), {}
 
     def level(room: str, on_the_way: tuple[str, ...]) -> int:
-        """How many rooms lie under it."""
+        """Return how many levels of modules are below it."""
         if room in on_the_way:
             circle = " -> ".join([*on_the_way[on_the_way.index(room) :], room])
-            sys.exit(f"these rooms import each other: {circle}. Move what they share to a lower room")
+            sys.exit(f"these modules import each other: {circle}. Move shared code to a lower module")
         if room not in levels:
             group = next((group for group in TOGETHER if room in group), {room})
             under = {other for each in group for other in edges.get(each, ())} - group
@@ -205,16 +205,16 @@ def source_files() -> list[pathlib.Path]:
     return [p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py"]
 
 
-def test_imports_are_those_of_the_table_and_flow_one_way():
+def test_imports_match_the_table_and_flow_one_way():
     assert differences({p: imports_of(p) for p in source_files()}, IMPORTS) == []
     assert upwards(IMPORTS) == []
 
 
-def test_every_room_is_documented_as_mxnets_or_ours():
+def test_every_module_is_documented_as_mxnets_or_ours():
     text = (PACKAGE.parent / "docs" / "architecture.md").read_text()
     tables = [re.search(rf"^{title}:\n\n```\n(.*?)```", text, re.S | re.M)[1] for title in ("MXNet's modules", "Ours")]
     listed = [name for table in tables for line in table.splitlines() for name in line.split("  ")[0].split()]
-    remedy = 'list each room once, under "MXNet\'s modules" or "Ours" in docs/architecture.md'
+    remedy = 'list each module once, under "MXNet\'s modules" or "Ours" in docs/architecture.md'
     assert sorted(listed) == sorted(rooms()), remedy
 
 
@@ -222,11 +222,11 @@ def test_only_comm_and_layouts_import_torch_distributed():
     assert distributing({p: imports_of(p) for p in source_files()}) == []
 
 
-def test_new_imports_and_those_that_are_gone_are_seen():
+def test_new_and_removed_imports_are_reported():
     files = {PACKAGE / "ops" / "x.py": {"neomx.ndarray.NDArray", "neomx.base.modes"}}
     assert differences(files, "ops: base ndarray\n") == []
     (new,) = differences(files, "ops: base")
-    assert new.startswith("ops/x.py imports ndarray, which no file of ops did: use a room that it imports; if")
+    assert new.startswith("ops/x.py imports ndarray, which is new for ops: use a module that it imports; if")
     (gone,) = differences(files, "# why\nops: base\n    context ndarray\n")
     assert gone == "ops no longer imports context: run `python tests/package/test_imports.py` to drop it from the list"
     assert differences(files, "")[0].startswith("ops is not in the table")
@@ -235,7 +235,7 @@ def test_new_imports_and_those_that_are_gone_are_seen():
     assert distributing({PACKAGE / "ops" / "x.py": {"torch.distributed.all_reduce"}}) != []
 
 
-def test_the_table_is_rewritten_with_its_comments():
+def test_table_is_rewritten_with_its_comments():
     before = '\nIMPORTS = """\nbase\n# why\n# at all\nops: dtype\n"""\nrest\n'
     files = {PACKAGE / "ops" / "x.py": {"neomx.events.emit", "torch"}, PACKAGE / "events.py": set()}
     after = '\nIMPORTS = """\nevents\n# why\n# at all\nops: events\n"""\nrest\n'
@@ -244,7 +244,7 @@ def test_the_table_is_rewritten_with_its_comments():
         rewritten(before, files | {PACKAGE / "events.py": {"neomx.ops.table"}})
 
 
-def test_every_public_name_is_loaded_when_it_is_used_and_no_other():
+def test_only_public_names_are_loaded_on_use():
     assert set(neomx.__all__) <= set(dir(neomx))
     assert [name for name in dir(neomx) if not hasattr(neomx, name)] == []
     assert neomx.nd is neomx.ndarray and neomx.cpu is neomx.context.cpu
@@ -252,7 +252,7 @@ def test_every_public_name_is_loaded_when_it_is_used_and_no_other():
         _ = neomx.no_such_room
 
 
-def test_what_a_room_lacks_is_not_taken_for_a_missing_room(monkeypatch):
+def test_missing_dependency_is_not_reported_as_a_missing_module(monkeypatch):
     monkeypatch.delitem(sys.modules, "neomx.rtc", raising=False)
     monkeypatch.delattr(neomx, "rtc", raising=False)
     monkeypatch.setattr(importlib, "import_module", lambda name: __import__("a_package_that_is_not_there"))

@@ -1,4 +1,4 @@
-"""The notebook among the examples: its cells run in order in one process, as a kernel runs them."""
+"""The example notebook: its cells run in order in one process, as in a kernel."""
 
 import json
 import pathlib
@@ -10,7 +10,7 @@ import pytest
 from launching import LIMIT, environment
 
 NOTEBOOK = pathlib.Path(__file__).resolve().parents[2] / "examples" / "many_workers.ipynb"
-# A kernel has no file: what cells define is known to its own __main__ only. The line tells the cells' outputs apart.
+# A kernel has no file: definitions of cells exist only in its __main__. The line separates the outputs of cells.
 KERNEL = """
 import json, sys
 for number, cell in enumerate(json.load(sys.stdin)):
@@ -26,7 +26,7 @@ def cells():
 
 @pytest.fixture(scope="module")
 def outputs(cells):
-    """What each cell prints."""
+    """Return the output of each cell."""
     sources = json.dumps(["".join(cell["source"]) for cell in cells])
     command, pipes = [sys.executable, "-c", KERNEL], {"capture_output": True, "text": True, "timeout": LIMIT}
     run = subprocess.run(command, input=sources, env=environment(NO_COLOR="1"), **pipes)
@@ -34,7 +34,7 @@ def outputs(cells):
     return run.stdout.split("-- end of the cell --\n")[:-1]
 
 
-def test_two_workers_train_from_a_cell_and_show_their_losses(outputs):
+def test_cell_trains_on_two_workers_and_shows_their_losses(outputs):
     trained, losses = outputs[2:4]
     for rank, prefix in enumerate(("", r"\[1\] ")):
         shown = re.findall(rf"^{prefix}epoch (\d): loss ([\d.]+) on 2500 digits$", trained, re.MULTILINE)
@@ -43,12 +43,12 @@ def test_two_workers_train_from_a_cell_and_show_their_losses(outputs):
         assert float(table[-1]) < float(table[0]) / 2
 
 
-def test_the_weights_come_back_and_are_those_of_one_worker(outputs):
+def test_returned_weights_equal_those_of_one_worker(outputs):
     assert float(outputs[4].split()[-1]) > 0.85
     assert float(outputs[5].split()[-1]) < 1e-5
 
 
-def test_the_outputs_in_the_file_are_of_these_cells(cells, outputs):
+def test_stored_outputs_match_the_cells(cells, outputs):
     def without_numbers(text):
         return sorted(re.sub(r"\x1b\[\d+m|[\d.e-]+", "", text).splitlines())
 

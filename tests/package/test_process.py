@@ -1,4 +1,4 @@
-"""State of a process: modes are each thread's own, and what runs by name is closed in order, at the latest at exit."""
+"""State of a process: modes are per thread, and named services are closed in order, at the latest at exit."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ class Running:
         self.log.append(f"closed {self.name}")
 
 
-def test_what_runs_under_a_name_is_closed_before_the_next_and_once():
+def test_named_service_is_closed_once_before_the_next():
     log = []
     process.start("test", lambda: Running("first", log))
     second = process.start("test", lambda: Running("second", log))
@@ -30,7 +30,7 @@ def test_what_runs_under_a_name_is_closed_before_the_next_and_once():
     assert log[3:] == ["closed second"]
 
 
-def test_what_still_runs_is_closed_at_exit_the_latest_first():
+def test_services_are_closed_at_exit_in_reverse_order():
     text = """
 from neomx import process
 class Running:
@@ -43,7 +43,7 @@ process.stop("b")
     assert run.stdout.splitlines() == ["closed b", "closed c", "closed a"], run.stderr
 
 
-def test_modes_are_each_threads_own():
+def test_modes_are_per_thread():
     seen = []
     with mx.autograd.record():
         thread = threading.Thread(target=lambda: seen.append((modes.recording, modes.training, modes is process.modes)))

@@ -1,4 +1,4 @@
-"""Files about the project: workflows, templates, hooks, the Makefile's help, the changelog and the citation."""
+"""Project files: workflows, templates, hooks, the Makefile's help, the changelog and the citation."""
 
 import pathlib
 import re
@@ -13,7 +13,7 @@ import neomx
 
 try:
     import tomllib
-except ImportError:  # Python 3.10, where pytest brings it
+except ImportError:  # Python 3.10, where pytest provides it
     import tomli as tomllib
 
 TREE = pathlib.Path(ROOT)
@@ -23,11 +23,11 @@ SECTIONS = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
 
 
 class NoDuplicates(yaml.SafeLoader):
-    """Refuses a key that is there twice, of which YAML would take the last."""
+    """Rejects duplicate keys, of which YAML would use the last."""
 
     def construct_mapping(self, node, deep=False):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        assert len(set(keys)) == len(keys), f"a key is there twice: {keys}"
+        assert len(set(keys)) == len(keys), f"duplicate key among {keys}"
         return super().construct_mapping(node, deep)
 
 
@@ -40,7 +40,7 @@ def project():
 
 
 def targets():
-    """{target of the Makefile: its line of help}."""
+    """Return {target of the Makefile: its line of help}."""
     found, line = {}, ""
     for text in (TREE / "Makefile").read_text().splitlines():
         if text.startswith("# "):
@@ -65,7 +65,7 @@ def test_make_help_lists_every_target():
     assert listed == targets(), run.stderr
 
 
-def test_there_are_workflows_and_forms():
+def test_workflows_and_forms_exist():
     assert {"ci.yml", "release.yml"} <= {path.name for path in WORKFLOWS}
     assert {"bug.yml", "feature.yml"} <= {path.name for path in FORMS}
 
@@ -74,7 +74,7 @@ def test_there_are_workflows_and_forms():
 def test_workflow_is_valid(path):
     said = read(path)
     assert {"name", "permissions", "jobs"} < said.keys() and True in said  # YAML reads the key `on` as true
-    assert said["permissions"] == {"contents": "read"}, "a job that needs more asks for it"
+    assert said["permissions"] == {"contents": "read"}, "a job that needs more must request it"
     for job in said["jobs"].values():
         assert job["runs-on"] and 0 < job["timeout-minutes"] <= 120
         needed = job.get("needs", [])
@@ -95,11 +95,11 @@ def test_tests_run_on_every_python_that_the_package_supports():
     assert tested == supported
 
 
-def test_only_the_publishing_job_may_ask_for_an_identity():
+def test_only_the_publishing_job_may_request_an_identity():
     jobs = read(TREE / ".github" / "workflows" / "release.yml")["jobs"]
     assert [name for name, job in jobs.items() if "permissions" in job] == ["publish"]
     assert jobs["publish"]["permissions"] == {"id-token": "write"} and jobs["publish"]["environment"] == "pypi"
-    assert "run" not in str([list(step) for step in jobs["publish"]["steps"]]), "it publishes what was built before"
+    assert "run" not in str([list(step) for step in jobs["publish"]["steps"]]), "it publishes existing artifacts"
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
@@ -127,14 +127,14 @@ def test_hooks_use_tools_of_the_environment():
             assert name != program and (words[1] if name == "python" else name) in tools
 
 
-def test_citation_is_of_this_version():
+def test_citation_has_the_current_version():
     said = read(TREE / "CITATION.cff")
     assert {"cff-version", "message", "title", "authors"} <= said.keys() and said["type"] == "software"
     assert (str(said["version"]), said["license"]) == (neomx.__version__, project()["license"])
     assert [author["name"] for author in said["authors"]] == [author["name"] for author in project()["authors"]]
 
 
-def test_changelog_has_its_form():
+def test_changelog_has_the_expected_format():
     text = (TREE / "CHANGELOG.md").read_text()
     versions = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert versions[0] == "[Unreleased]"
@@ -145,7 +145,7 @@ def test_changelog_has_its_form():
     assert [line for line in text.splitlines() if len(line) > 120] == []
 
 
-def test_pages_about_the_project_are_there():
+def test_project_pages_exist():
     for name in ("CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "LICENSE"):
         assert (TREE / name).stat().st_size > 300
     assert (TREE / ".github" / "pull_request_template.md").exists()

@@ -1,4 +1,4 @@
-"""Small rooms: mx.log, error, libinfo, library, rtc, runtime; ctypes helpers of mx.base; mx.contrib.tensorboard."""
+"""Small modules: mx.log, error, libinfo, library, rtc, runtime; ctypes helpers of mx.base; mx.contrib.tensorboard."""
 
 import array
 import collections
@@ -21,7 +21,7 @@ def lines_of(name, capsys, **kwargs):
     return capsys.readouterr().err.splitlines()
 
 
-def test_lines_tell_level_time_and_place_in_colour(capsys):
+def test_log_lines_have_level_time_and_location_in_color(capsys):
     lines = lines_of("neomx.test.colours", capsys, level=mx.log.DEBUG)
     heads = ["34mD", "32mI", "32mU", "31mW", "31mE", "31mC"]
     place = re.escape(__file__) + r":lines_of:\d+"
@@ -29,8 +29,8 @@ def test_lines_tell_level_time_and_place_in_colour(capsys):
         assert re.fullmatch(rf"\x1b\[{head}\d{{4}} \d\d:\d\d:\d\d \d+ {place}\]\x1b\[0m saw \d+", line), line
 
 
-def test_a_logger_is_set_up_once(capsys, tmp_path):
-    assert len(lines_of("neomx.test.once", capsys)) == 3  # warnings and worse
+def test_logger_is_set_up_once(capsys, tmp_path):
+    assert len(lines_of("neomx.test.once", capsys)) == 3  # warnings and above
     assert len(lines_of("neomx.test.once", capsys, level=mx.log.DEBUG)) == 3
     assert len(mx.log.get_logger("neomx.test.once").handlers) == 1
     root = logging.getLogger()
@@ -38,7 +38,7 @@ def test_a_logger_is_set_up_once(capsys, tmp_path):
     assert mx.log.get_logger() is root and (list(root.handlers), root.level) == before
 
 
-def test_a_file_has_plain_lines(capsys, tmp_path):
+def test_log_file_has_plain_lines(capsys, tmp_path):
     path = tmp_path / "x.log"
     path.write_text("old\n")
     assert lines_of("neomx.test.file", capsys, filename=str(path), filemode="w", level=mx.log.ERROR) == []
@@ -46,7 +46,7 @@ def test_a_file_has_plain_lines(capsys, tmp_path):
     mx.log.get_logger("neomx.test.file").handlers[0].close()
 
 
-def test_exceptions_follow_the_line(capsys):
+def test_exceptions_follow_the_log_line(capsys):
     logger = mx.log.get_logger("neomx.test.exception")
     logger.propagate = False
     try:
@@ -57,7 +57,7 @@ def test_exceptions_follow_the_line(capsys):
     assert "seen\nTraceback" in text and text.endswith("ValueError: inside\n")
 
 
-def test_the_old_name_of_get_logger_warns():
+def test_old_name_of_get_logger_warns():
     with pytest.warns(DeprecationWarning, match="Use get_logger"):
         assert mx.log.getLogger("neomx.test.once") is logging.getLogger("neomx.test.once")
 
@@ -74,7 +74,7 @@ def test_errors_by_name():
     assert mx.base.error_types["InternalError"] is mx.error.InternalError
 
 
-def test_what_needs_libmxnet_says_so(tmp_path):
+def test_functions_that_need_libmxnet_raise_an_error(tmp_path):
     assert mx.libinfo.__version__ == "1.9.1"
     for find in (mx.libinfo.find_lib_path, mx.libinfo.find_include_path, mx.libinfo.find_conf_path):
         with pytest.raises(RuntimeError, match="does not include libmxnet"):
@@ -91,7 +91,7 @@ def test_what_needs_libmxnet_says_so(tmp_path):
         mx.library.load(str(compiled))
 
 
-def test_library_load_looks_at_the_file(tmp_path):
+def test_library_load_checks_the_file(tmp_path):
     with pytest.raises(mx.MXNetError, match="does NOT exist"):
         mx.library.load(str(tmp_path / "none.so"))
     (tmp_path / "a.py").write_text("")
@@ -121,7 +121,7 @@ def test_features():
         features.is_enabled("wings")
 
 
-def test_contrib_has_its_parts():
+def test_contrib_has_its_modules():
     import neomx.contrib.nd
     import neomx.contrib.symbol
 
@@ -134,7 +134,7 @@ def test_contrib_has_its_parts():
 Params = collections.namedtuple("Params", "epoch nbatch eval_metric locals")
 
 
-def test_metrics_for_tensorboard(tmp_path):
+def test_tensorboard_callback_writes_metrics(tmp_path):
     metric = mx.metric.Accuracy()
     metric.update([mx.nd.array([0, 1])], [mx.nd.array([[1, 0], [1, 0.0]])])
     callback = mx.contrib.tensorboard.LogMetricsCallback(str(tmp_path), "train")
@@ -150,7 +150,7 @@ def test_metrics_for_tensorboard(tmp_path):
     plain.summary_writer.close()
 
 
-def test_tensorboard_names_its_extra(monkeypatch, tmp_path):
+def test_tensorboard_error_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(mx.MXNetError, match=r"neomx\[tensorboard\]"):
         mx.contrib.tensorboard.LogMetricsCallback(str(tmp_path))

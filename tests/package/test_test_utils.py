@@ -1,4 +1,4 @@
-"""mx.test_utils beyond the recordings (parity/cases/testing.py): data, files, environment, chance, mixed arrays."""
+"""mx.test_utils beyond the recordings (parity/cases/testing.py): data, files, environment, randomness, mixed arrays."""
 
 import bz2
 import hashlib
@@ -15,10 +15,10 @@ import neomx as mx
 from neomx import test_utils as t
 from neomx.test_utils import data
 
-# ---- comparing ----
+# ---- comparisons ----
 
 
-def test_arrays_meet_numpy_arrays_lists_and_numbers():
+def test_arrays_compare_with_numpy_arrays_lists_and_numbers():
     assert t.same(mx.nd.ones(3), np.ones(3)) and t.almost_equal(mx.nd.ones(3), 1.0)
     t.assert_almost_equal(mx.nd.ones((2, 2)), [[1, 1], [1, 1]])
     t.assert_almost_equal(np.float32(1), mx.nd.array([1]))
@@ -31,7 +31,7 @@ def test_sparse_arrays_are_compared_by_value():
     t.assert_almost_equal(sparse, np.array([[0, 1], [0, 0]]))
 
 
-def test_a_broadcast_difference_is_placed(capsys):
+def test_difference_of_broadcast_arrays_is_located(capsys):
     with pytest.raises(AssertionError, match=r"Location of maximum error: \(1, 2\), a=1.0+, b=2.0+"):
         t.assert_almost_equal(
             np.ones((2, 3)) * [[2], [1]], np.array([2.0, 2, 2]) * [[1], [1]] * [[1, 1, 1], [0.5, 0.5, 1]]
@@ -39,13 +39,13 @@ def test_a_broadcast_difference_is_placed(capsys):
     assert "Maximum errors for vector of size 6" in capsys.readouterr().out
 
 
-def test_unsigned_numbers_differ_by_what_they_differ(capsys):
+def test_differences_of_unsigned_values_do_not_wrap(capsys):
     with pytest.raises(AssertionError, match=r"Location of maximum error: \(1,\), a=1.0+, b=4.0+"):
         t.assert_almost_equal(np.array([1, 1], np.uint8), np.array([2, 4], np.uint8))
 
 
-def test_assert_exception_names_what_was_expected():
-    with pytest.raises(AssertionError, match="expected KeyError from harmless, and it raised nothing"):
+def test_assert_exception_names_the_expected_exception():
+    with pytest.raises(AssertionError, match="expected KeyError from harmless, but it raised nothing"):
 
         def harmless():
             pass
@@ -53,7 +53,7 @@ def test_assert_exception_names_what_was_expected():
         t.assert_exception(harmless, KeyError)
 
 
-def test_zeros_rows_may_be_none():
+def test_sparse_array_without_rows():
     assert t.create_sparse_array_zd((0, 3), "row_sparse", density=0.5).shape == (0, 3)
     assert not t.create_sparse_array_zd((4, 3), "row_sparse", 0.5, rsp_indices=[]).asnumpy().any()
 
@@ -88,12 +88,12 @@ def test_rows_of_a_power_law_double():
         (((2, 3), "csr", 0.5, None, "zipf"), "Distribution not supported: zipf"),
     ],
 )
-def test_unknown_kinds_of_sparse_arrays(args, message):
+def test_unknown_kinds_of_sparse_arrays_are_rejected(args, message):
     with pytest.raises(AssertionError, match=message):
         t.rand_sparse_ndarray(*args)
 
 
-def test_matrices_have_their_properties():
+def test_matrices_have_the_promised_properties():
     orthonormal = t.new_orthonormal_matrix_2d(4)
     np.testing.assert_allclose(orthonormal @ orthonormal.T, np.eye(4), atol=1e-12)
     assert np.isreal(np.linalg.eigvals(t.new_matrix_with_real_eigvals_nd((2, 3, 3)))).all()
@@ -101,7 +101,7 @@ def test_matrices_have_their_properties():
     np.testing.assert_allclose(symmetric, symmetric.transpose(0, 2, 1), atol=1e-12)
 
 
-def test_the_default_context():
+def test_default_context():
     t.set_default_context(mx.cpu(1))
     try:
         assert t.default_context() == mx.cpu(1) == mx.nd.ones(1).context
@@ -120,7 +120,7 @@ def test_gradients_of_several_outputs_are_checked():
         t.check_numeric_gradient(mx.sym.Group([x * x, mx.sym.BlockGrad(mx.sym.exp(x))]), at)
 
 
-def test_states_are_put_back_between_differences():
+def test_auxiliary_states_are_restored_between_differences():
     rng = np.random.RandomState(0)
     norm = mx.sym.BatchNorm(mx.sym.var("x"), name="bn", fix_gamma=False)
     at = {"x": rng.rand(4, 3), "bn_gamma": np.ones(3), "bn_beta": np.zeros(3)}
@@ -143,7 +143,7 @@ def test_hybridized_blocks_are_compared():
         t.check_gluon_hybridize_consistency(relu, [x], numpy_func=np.abs)
 
 
-def test_speed_is_seconds():
+def test_check_speed_returns_seconds():
     net = mx.sym.FullyConnected(mx.sym.var("x"), num_hidden=3, name="fc")
     at = {"x": np.ones((2, 2)), "fc_weight": np.ones((3, 2)), "fc_bias": np.ones(3)}
     assert 0 < t.check_speed(net, at, N=2) < 5
@@ -152,10 +152,10 @@ def test_speed_is_seconds():
         t.check_speed(net, typ="backward", x=(2, 2))
 
 
-# ---- surroundings ----
+# ---- environment ----
 
 
-def test_environment_is_put_back(monkeypatch):
+def test_environment_is_restored(monkeypatch):
     monkeypatch.setenv("NEOMX_A", "1")
     monkeypatch.delenv("NEOMX_B", raising=False)
     with t.environment({"NEOMX_A": None, "NEOMX_B": "2"}):
@@ -190,10 +190,10 @@ def test_retry():
         t.retry(0)
 
 
-# ---- chance ----
+# ---- random numbers ----
 
 
-def test_generators_by_their_moments_and_buckets():
+def test_generators_are_checked_by_moments_and_buckets():
     rng = np.random.RandomState(0)
 
     def normal(count):
@@ -213,7 +213,7 @@ def test_generators_by_their_moments_and_buckets():
     assert p > 1e-3 and observed.sum() == expected.sum() == 1000
 
 
-def test_chance_names_its_extra(monkeypatch):
+def test_error_without_scipy_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(mx.MXNetError, match=r"neomx\[scipy\]"):
         t.chi_square_check(lambda n: np.zeros(n), [0, 1], [0.5, 0.5], 10)
@@ -224,7 +224,7 @@ def test_chance_names_its_extra(monkeypatch):
 
 @pytest.fixture
 def offline(monkeypatch, tmp_path):
-    """A machine without a network, whose data lies in tmp_path."""
+    """A machine without a network, whose data directory is tmp_path."""
 
     def refuse(url, *args, **kwargs):
         raise mx.MXNetError(f"cannot download {url}: no network")
@@ -237,8 +237,8 @@ def offline(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-def test_mnist_without_a_network_is_the_sample(offline):
-    with pytest.warns(UserWarning, match=r"cannot download .* digits that come with neomx are used instead"):
+def test_mnist_without_a_network_returns_the_sample(offline):
+    with pytest.warns(UserWarning, match=r"cannot download .* digits included in neomx instead"):
         digits = t.get_mnist()
     sample = t.get_mnist(sample=True)
     assert digits["train_data"].shape == (5000, 1, 28, 28) and digits["test_label"].shape == (1000,)
@@ -248,7 +248,7 @@ def test_mnist_without_a_network_is_the_sample(offline):
 
 
 def test_mnist_as_files_and_iterators(offline, tmp_path):
-    with pytest.warns(UserWarning, match="come with neomx"):
+    with pytest.warns(UserWarning, match="included in neomx"):
         train, validation = t.get_mnist_iterator(100, (1, 28, 28))
     assert sorted(os.listdir("data")) == [
         *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "train-images-idx3-ubyte", "train-labels-idx1-ubyte")
@@ -259,7 +259,7 @@ def test_mnist_as_files_and_iterators(offline, tmp_path):
     np.testing.assert_allclose(batch.data[0].asnumpy(), sample["test_data"][:100] * (255 / 256), rtol=1e-6)
     assert (batch.label[0].asnumpy() == sample["test_label"][:100]).all()
     assert sum(1 for _ in train) == 50
-    flat, _ = t.get_mnist_iterator(100, (784,), num_parts=2, part_index=1)  # the files are there: no warning
+    flat, _ = t.get_mnist_iterator(100, (784,), num_parts=2, part_index=1)  # the files exist: no warning
     assert flat.next().data[0].shape == (100, 784) and sum(1 for _ in flat) == 24
 
 
@@ -273,13 +273,13 @@ def zipped(**files):
 
 @pytest.fixture
 def served(monkeypatch, tmp_path):
-    """{address: content} that can be downloaded, and the addresses that were."""
+    """Returns {URL: content} for downloads, and the URLs that were downloaded."""
     contents, asked = {}, []
 
     def give(url, path, overwrite=False, retries=5, sha1_hash=None):
         asked.append(url)
         if sha1_hash is not None and hashlib.sha1(contents[url]).hexdigest() != sha1_hash:
-            raise mx.MXNetError(f"{url} has not the expected SHA-1 {sha1_hash}")
+            raise mx.MXNetError(f"{url} does not have the expected SHA-1 {sha1_hash}")
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with open(path, "wb") as file:
             file.write(contents[url])
@@ -290,7 +290,7 @@ def served(monkeypatch, tmp_path):
     return contents, asked
 
 
-def test_archives_are_fetched_once(served):
+def test_archives_are_downloaded_once(served):
     contents, asked = served
     contents["http://x/a.zip"] = zipped(**{"one.txt": "1"})
     contents["http://x/b.bz2"] = bz2.compress(b"two")
@@ -301,21 +301,21 @@ def test_archives_are_fetched_once(served):
     assert asked == ["http://x/a.zip", "http://x/b.bz2"]
 
 
-def test_damaged_archives_are_named(served):
+def test_error_names_damaged_archive(served):
     contents, _ = served
     contents["http://x/a"] = b"damaged"
     with pytest.raises(mx.MXNetError, match=r"d/a\.zip is not a zip file.*Remove it"):
         t.get_zip_data("d", "http://x/a", "a.zip")
-    with pytest.raises(mx.MXNetError, match=r"cannot unpack d/a\.bz2: Invalid.*remove it"):
+    with pytest.raises(mx.MXNetError, match=r"cannot unpack d/a\.bz2: Invalid.*Remove it"):
         t.get_bz2_data("d", "out", "http://x/a", "a.bz2")
     assert not os.path.exists("d/out")
 
 
-def test_cifar_is_fetched_unless_it_is_there(served, monkeypatch):
+def test_cifar_is_downloaded_unless_it_exists(served, monkeypatch):
     contents, asked = served
     names = ("train.rec", "test.rec", "train.lst", "test.lst")
     contents[data._CIFAR10] = zipped(**{f"cifar/{name}": name for name in names})
-    with pytest.raises(mx.MXNetError, match="has not the expected SHA-1"):
+    with pytest.raises(mx.MXNetError, match="does not have the expected SHA-1"):
         t.get_cifar10()
     assert data._CIFAR10.startswith("https://")
     monkeypatch.setattr(data, "_CIFAR10_SHA1", hashlib.sha1(contents[data._CIFAR10]).hexdigest())
@@ -324,16 +324,16 @@ def test_cifar_is_fetched_unless_it_is_there(served, monkeypatch):
     assert len(asked) == 2 and sorted(os.listdir("data/cifar")) == sorted(names)
 
 
-def test_models_are_fetched(served):
+def test_models_are_downloaded(served):
     contents, asked = served
     address = {"symbol": "http://x/m-symbol.json", "params": "http://x/m-0012.params"}
     contents.update(dict.fromkeys(address.values(), b"content"))
     assert t.download_model("m", "d", {"m": address}) == (os.path.join("d", "m"), 0)
     assert sorted(os.listdir("d")) == ["m-0000.params", "m-symbol.json"]
     assert t.download_model("unknown") == (None, 0)
-    with pytest.raises(AssertionError, match="missing the url of its params file"):
+    with pytest.raises(AssertionError, match="missing the URL of its params file"):
         t.download_model("m", "d", {"m": {"symbol": address["symbol"]}})
     with pytest.raises(mx.MXNetError, match="SHA-1"):
         t.download_model("m", "e", {"m": {**address, "params_sha1": "0" * 40}})
-    with pytest.raises(mx.MXNetError, match="no checksum.*https://data.mxnet.io/.*/resnet-18-symbol.json"):
+    with pytest.raises(mx.MXNetError, match="its checksum is unknown.*https://data.mxnet.io/.*/resnet-18-symbol.json"):
         t.download_model("imagenet1k-resnet-18")

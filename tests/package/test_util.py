@@ -1,4 +1,4 @@
-"""mx.util: NumPy semantics, decorators, the environment."""
+"""mx.util: NumPy semantics, decorators, environment variables."""
 
 import threading
 
@@ -9,7 +9,7 @@ import neomx as mx
 from neomx import util
 
 
-def test_np_shape_is_off_and_of_one_thread():
+def test_np_shape_is_off_by_default_and_per_thread():
     seen = []
     assert not mx.is_np_shape()
     assert util.set_np_shape(True) is False
@@ -22,19 +22,19 @@ def test_np_shape_is_off_and_of_one_thread():
     assert seen == [False]
 
 
-def test_np_shape_makes_scalars_of_elements():
+def test_np_shape_allows_scalars():
     x = mx.nd.arange(3)
     with mx.np_shape():
         assert x[1].shape == () and (x[1] + 1).shape == ()
         assert mx.nd.ones((2, 3))[1][1].shape == ()
-        assert x.sum().shape == (1,)  # an op of nd keeps its shapes
+        assert x.sum().shape == (1,)  # ops of nd keep their shapes
         assert x[mx.nd.array([0])].shape == (1,)
         with mx.np_shape(False):
             assert x[1].shape == (1,)
     assert x[1].shape == (1,)
 
 
-def test_np_shape_again_within_itself():
+def test_np_shape_scopes_can_be_nested():
     scope = util.np_shape()
     with scope:
         with scope:
@@ -72,7 +72,7 @@ def test_use_np_shape_covers_the_methods_of_a_class():
     assert Reader.__doc__ == "Kept." and not mx.is_np_shape()
 
 
-def test_np_arrays_are_on_inside_scopes_and_decorated_functions():
+def test_np_array_is_on_in_scopes_and_decorated_functions():
     @mx.use_np
     def function():
         """Kept."""
@@ -103,12 +103,12 @@ def test_set_np_without_arrays():
 
 
 @pytest.mark.parametrize("decorator", ["use_np", "use_np_shape", "use_np_array"])
-def test_only_what_can_be_called_is_decorated(decorator):
+def test_only_callables_can_be_decorated(decorator):
     with pytest.raises(TypeError, match="can only decorate classes and callable objects"):
         getattr(util, decorator)(3)
 
 
-def test_set_np_shape_takes_a_truth_value():
+def test_set_np_shape_requires_a_bool():
     with pytest.raises(TypeError, match="expected True or False, received 'on'"):
         util.set_np_shape("on")
 
@@ -136,7 +136,7 @@ def test_gpus():
         util.get_gpu_memory(99)
 
 
-def test_one_element_reshaped_to_a_scalar():
+def test_only_one_element_can_be_reshaped_to_a_scalar():
     with mx.np_shape():
         assert mx.nd.reshape(mx.nd.ones((1, 1)), ()).shape == ()
         assert mx.nd.random.uniform(mx.nd.zeros(()), mx.nd.ones(()), shape=()).shape == ()

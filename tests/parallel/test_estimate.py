@@ -1,8 +1,8 @@
-"""What a layout is said to need, beside what a run then takes.
+"""Estimates of what a layout needs, compared with the actual use of a run.
 
-Measured: parameters, gradients and states from the tensors that a training has; activations in two ways, by the hooks
-through which autograd saves tensors, and by the memory that the allocator has given out and not got back when forward
-ends. Sizes are exact, so the limits, 10 % and 25 %, are not used up: what differs is padding and small headers.
+Measured are parameters, gradients and states from the tensors of a training run, and activations in two ways: by the
+hooks through which autograd saves tensors, and by the memory that is allocated when forward ends. Sizes are exact, so
+the limits, 10 % and 25 %, are not reached: the differences are padding and small headers.
 """
 
 import gc
@@ -30,7 +30,7 @@ OPTIMIZERS = {"adamw": 2, "sgd": 0, "nag": 1}
 
 
 def trained(make, shape, dtype, labels, optimizer, params):
-    """A training of one step: the net, its Trainer, and the bytes that forward left allocated."""
+    """Train one step; return the net, its Trainer, and the bytes that forward left allocated."""
     net = make()
     net.initialize()
     x, y = nd.zeros(shape, dtype=dtype), nd.zeros(labels)
@@ -44,7 +44,7 @@ def trained(make, shape, dtype, labels, optimizer, params):
 
 
 @pytest.mark.parametrize("name", measured.NETS)
-def test_one_process_takes_what_was_estimated(name):
+def test_one_process_uses_what_was_estimated(name):
     make, shape, dtype, labels = measured.NETS[name]
     batch = torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
     params = {"learning_rate": 0.01, "momentum": 0.9}
@@ -62,13 +62,13 @@ def test_one_process_takes_what_was_estimated(name):
 
 
 @pytest.mark.parametrize(("name", "checkpoint"), [("mlp", None), ("gpt2", None), ("gpt2", "blocks.*")])
-def test_the_peak_is_near_the_most_that_the_allocator_gave_out(name, checkpoint, tmp_path):
+def test_peak_is_close_to_the_measured_peak(name, checkpoint, tmp_path):
     make, shape, dtype, labels = measured.NETS[name]
-    shape, labels = (256, *shape[1:]), (256, *labels[1:])  # activations, not parameters, take the most
+    shape, labels = (256, *shape[1:]), (256, *labels[1:])  # activations dominate, not parameters
     batch = torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
     found = estimate(make(), Layout(), batch, loss=LOSS, target=labels, checkpoint=checkpoint)
     x, y = nd.zeros(shape, dtype=dtype), nd.zeros(labels)
-    gc.collect()  # what earlier tests left must not be freed while this one counts
+    gc.collect()  # garbage of earlier tests must not be freed during the measurement
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         net = make()
         net.initialize()
@@ -87,7 +87,7 @@ def test_the_peak_is_near_the_most_that_the_allocator_gave_out(name, checkpoint,
 
 @pytest.fixture(scope="module")
 def on_two_workers(tmp_path_factory):
-    """What each case of workers/measured.py was said to need, and took, on both workers."""
+    """Return the estimate and the actual use of each case of workers/measured.py, on both workers."""
     out = tmp_path_factory.mktemp("measured") / "m"
     ended = neomx_run("-n", 2, HERE / "workers" / "measured.py", out)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -96,14 +96,14 @@ def on_two_workers(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", [measured.title(*case) for case in (*measured.CASES, *measured.STEPS)])
-def test_layouts_take_what_was_estimated(case, on_two_workers):
+def test_layouts_use_what_was_estimated(case, on_two_workers):
     for rank, found in enumerate(on_two_workers[case]):
         said, took = found["estimated"], found["measured"]
         for kind in ("parameters", "gradients", "optimizer_state"):
-            assert took[kind] <= said[kind], (kind, rank)  # said is the most of any worker
+            assert took[kind] <= said[kind], (kind, rank)  # the estimate is the maximum over workers
             assert said[kind] == pytest.approx(took[kind], rel=0.1), (kind, rank)
         if took["activations"] is not None:
-            # A schedule that splits backward in two keeps gradients between them, which are not counted.
+            # A schedule that splits backward in two keeps gradients in between, which are not counted.
             limit = 0.25 if "zbv" in case else 0.1
             assert said["activations"] == pytest.approx(took["activations"], rel=limit), rank
         for kind, count in took["sent"].items():
@@ -122,7 +122,7 @@ def test_full_sharding_divides_by_the_workers():
     assert needs(Layout(data=2, shard=2)).sent["all-reduce"] == needs(Layout(shard=2)).gradients
 
 
-def test_the_net_stays_as_it_was_and_no_memory_is_taken():
+def test_estimate_neither_changes_the_net_nor_allocates_memory():
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Dense(1 << 16), gluon.nn.Dense(1 << 16), gluon.nn.Dense(10))
     found = estimate(net, Layout(data=2), (1 << 20, 1 << 16))
@@ -163,13 +163,13 @@ def test_torch_modules_on_meta_and_on_the_cpu():
 
 
 @pytest.mark.parametrize(("optimizer", "times"), OPTIMIZERS.items())
-def test_states_are_those_of_the_optimizer(optimizer, times):
+def test_optimizer_states_are_counted(optimizer, times):
     params = {"momentum": 0.9} if optimizer == "nag" else {}
     found = estimate(measured.mlp(), Layout(), (4, 50), optimizer, params)
     assert found.optimizer_state == times * found.parameters
 
 
-def test_multi_precision_keeps_a_copy():
+def test_multi_precision_counts_the_master_copy():
     net = measured.mlp()
     net.cast("float16")
     found = estimate(
@@ -178,7 +178,7 @@ def test_multi_precision_keeps_a_copy():
     assert found.optimizer_state == 4 * found.parameters
 
 
-def test_a_micro_batch_at_a_time():
+def test_activations_are_those_of_one_micro_batch():
     whole, quarter = (estimate(measured.mlp(), Layout(), (16, 50), microbatches=count) for count in (1, 4))
     assert quarter.activations == whole.activations / 4
     assert quarter.parameters == whole.parameters
@@ -194,13 +194,13 @@ def test_a_micro_batch_at_a_time():
         ("F F I I W W", 2, 3, 1),
     ],
 )
-def test_what_an_order_of_work_keeps_and_gathers(order, most, full, grads):
+def test_activations_kept_and_gathers_of_a_schedule(order, most, full, grads):
     kinds = order.split()
     assert most_at_once([(kind, 0, 0) for kind in kinds], {0: 1}) == most
     assert (gathers(kinds, "full"), gathers(kinds, "grads")) == (full, grads)
 
 
-def test_how_it_reads():
+def test_text_of_an_estimate():
     text = str(estimate(measured.mlp(), Layout(data=2), (16, 50)))
     assert text.splitlines()[0] == "data=2, 2 workers"
     assert "47 kB" in text
@@ -214,7 +214,7 @@ def test_how_it_reads():
         ({"batch": ()}, TypeError, "a shape such as|received"),
         ({"shard": "all"}, ValueError, "shard must be one of 'full', 'grads', 'optimizer'"),
         ({"microbatches": 3}, ValueError, "cannot be split into 3 equal micro-batches"),
-        ({"microbatches": 0}, ValueError, "from 1, received 0"),
+        ({"microbatches": 0}, ValueError, "a positive integer, received 0"),
         ({"net": 3}, TypeError, "a gluon Block or a torch module"),
         ({"optimizer": "adm"}, ValueError, "adam"),
         ({"layout": Layout(tensor=3), "plan": {"7": "column"}}, mx.MXNetError, "matches no layer"),
@@ -222,13 +222,13 @@ def test_how_it_reads():
         ({"batch": (16, 51)}, mx.MXNetError, "51"),
     ],
 )
-def test_bad_input(how, kind, text):
+def test_invalid_input_is_rejected(how, kind, text):
     given = {"net": measured.mlp(), "layout": Layout(), "batch": (16, 50)} | how
     with pytest.raises(kind, match=text):
         estimate(**given)
 
 
-def test_a_forward_that_looks_at_values_is_refused():
+def test_forward_that_depends_on_values_is_rejected():
     class Looks(gluon.Block):
         def forward(self, x):
             return x * 2 if x.sum().asscalar() > 0 else x

@@ -1,7 +1,7 @@
-"""Layouts on 2, 4 and 8 real workers: losses, weights and files are one process's; what they hold, refuse and survive.
+"""Layouts on 2, 4 and 8 real workers: losses, weights and files equal those of one process; memory, errors and faults.
 
-Sums over samples are the same, only added in another order: after ten steps losses and weights differ by some 5e-7
-(measured; TOLERANCE leaves ten times that). AdamW runs with a larger epsilon than usual: see workers/layouts.py.
+Sums over samples are the same, only in a different order: after ten steps losses and weights differ by about 5e-7
+(measured; TOLERANCE is ten times that). AdamW runs with a larger epsilon than usual: see workers/layouts.py.
 """
 
 import os
@@ -21,7 +21,7 @@ TOLERANCE = 5e-6
 
 
 def run(workers, folder, what, *more):
-    """The program on so many workers; each one's findings."""
+    """Run the program on this many workers; return the results of each."""
     launcher = ["-m", "neomx", "run", "-n", str(workers)] if workers > 1 else []
     command = [sys.executable, *launcher, str(PROGRAM), str(folder), what, *more]
     ran = subprocess.run(
@@ -31,7 +31,7 @@ def run(workers, folder, what, *more):
     return [dict(np.load(folder / f"{workers}-{rank}.npz")) for rank in range(workers)]
 
 
-# ---- one process's losses and files ----
+# ---- losses and files of one process ----
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def alone(folder):
 
 
 @pytest.mark.parametrize(("workers", "cases"), [(2, 69), (4, 99), (8, 13)])
-def test_losses_and_files_are_those_of_one_process(workers, cases, folder, alone):
+def test_losses_and_files_equal_one_process(workers, cases, folder, alone):
     found = run(workers, folder, "matrix")
     assert len(found[0]) == cases
     wrong = {}
@@ -60,7 +60,7 @@ def test_losses_and_files_are_those_of_one_process(workers, cases, folder, alone
 
 
 def difference(one, other):
-    """The largest between two files, which have the same names."""
+    """Return the largest difference between two files with the same names."""
     found, expected = nd.load(f"{one}.params"), nd.load(f"{other}.params")
     assert found.keys() == expected.keys()
     return max(np.abs(found[name].asnumpy() - expected[name].asnumpy()).max() for name in expected)
@@ -70,7 +70,7 @@ def difference(one, other):
 
 
 def test_all_optimizers_on_sharded_parameters(tmp_path):
-    """The first steps with one way of sharding; others go on from its files. Losses, weights: one process's."""
+    """One way of sharding trains the first steps, others resume from its files. Results equal one process."""
     alone = run(1, tmp_path, "optimizers")[0]
     found = run(2, tmp_path, "optimizers")
     assert len(alone) == 2 * 20 and len(found[0]) == 2 * len(alone)
@@ -85,8 +85,8 @@ def test_all_optimizers_on_sharded_parameters(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [2, 4])
-def test_what_a_worker_holds_falls_as_one_nth(workers, tmp_path):
-    """Bytes of (parameters, gradients, AdamW's two states), but for less than a row of padding in each array."""
+def test_memory_per_worker_is_one_nth(workers, tmp_path):
+    """Compare bytes of (parameters, gradients, AdamW's two states), up to less than one row of padding per array."""
     alone = run(1, tmp_path, "memory")[0]
     found = run(workers, tmp_path, "memory")
     for model in ("mlp", "resnet", "gpt2"):
@@ -99,18 +99,18 @@ def test_what_a_worker_holds_falls_as_one_nth(workers, tmp_path):
             assert sum(each[f"{model} {kind}"][2] for each in found) == whole[2], (model, kind)
 
 
-# ---- what is refused ----
+# ---- errors ----
 
 REFUSED = {
     "degrees": r"data x shard x tensor x pipeline workers: 3 x 1 x 1 x 1 = 3, but there are 2. .*start 3",
     "degrees of a step": r"2 x 1 x 2 x 1 = 4, but there are 2",
-    "heads": r"attention.*: 3 heads cannot be divided by 2 tensor-parallel workers",
-    "width": r"7 cannot be divided by 2 tensor-parallel workers \(style 'column'\)",
+    "heads": r"attention.*: 3 heads are not divisible by 2 tensor-parallel workers",
+    "width": r"7 is not divisible by 2 tensor-parallel workers \(style 'column'\)",
     "pattern": r"plan: 'block.\*.attention' matches no layer.*blocks",
     "nothing to divide": r"^(?=.*Dense)(?=.*Pass a plan)",
     "stages": r"2 stages need at least as many pieces, and the model has 1: 0",
     "homeless": r"^(?=.*extra)(?=.*stage)",
-    "micro-batches": r"a batch of 8 samples does not divide into 3 micro-batches: 8 / 3",
+    "micro-batches": r"a batch of 8 samples is not divisible into 3 micro-batches: 8 / 3",
     "pipeline": r"layout pipeline=2: a pipeline schedules forward and backward itself. Use mx.parallel.train_step",
     "shard": r"shard must be one of 'full', 'grads', 'optimizer', or None, received 'half'",
     "no model": r"expected a gluon Block or a torch module, received list",
@@ -121,8 +121,8 @@ REFUSED = {
 }
 
 
-def test_what_cannot_be_is_said_before_training_starts(tmp_path):
-    """By every worker; and the model is as it was: a layout that can be trains it."""
+def test_invalid_layouts_raise_before_training_starts(tmp_path):
+    """Every worker raises, and the model is unchanged: a valid layout can train it afterwards."""
     for found in run(2, tmp_path, "bad"):
         said = {name: str(message) for name, message in found.items()}
         assert said.keys() == REFUSED.keys()
@@ -130,10 +130,10 @@ def test_what_cannot_be_is_said_before_training_starts(tmp_path):
             assert re.search(words, said[name], re.DOTALL), f"{name}: {said[name]}"
 
 
-# ---- who dies or hangs inside a step ----
+# ---- workers that die or hang within a step ----
 
 FAULTY = PROGRAM.with_name("layouts_faulty.py")
-PATIENCE = 8  # seconds that workers wait for each other
+PATIENCE = 8  # timeout of the workers, in seconds
 FAULTS = [
     ("shard=2", "full", "kill", "forward", "all_gather of "),
     ("shard=2", "full", "hang", "backward", "reduce_scatter|all_gather"),
@@ -146,7 +146,7 @@ FAULTS = [
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory):
-    """All jobs side by side: they wait, most of the time."""
+    """Run all jobs concurrently: they are mostly waiting."""
     started = {}
     for fault in FAULTS:
         folder = tmp_path_factory.mktemp("fault")
@@ -160,13 +160,13 @@ def jobs(tmp_path_factory):
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: "-".join(fault[:4]))
-def test_a_worker_that_dies_or_hangs_inside_a_step_is_named_to_the_other(fault, jobs):
+def test_error_names_worker_that_dies_or_hangs_in_a_step(fault, jobs):
     process, folder = jobs[fault]
     output, _ = process.communicate(timeout=LIMIT)
     assert process.returncode != 0 and (folder / "0").exists(), output
     when = float((folder / "fault").read_text())
     at, error = (folder / "0").read_text().split(" ", 1)
-    told = "gone" if fault[2] == "kill" else f"within {PATIENCE} s"  # a death by the roll call, before the time is over
+    told = "gone" if fault[2] == "kill" else f"within {PATIENCE} s"  # the roll call detects a death earlier
     assert re.match(rf"PeerError: .*({fault[4]}).*worker 1", error) and told in error, error
     assert float(at) - when < SOON
     assert_they_go([int((folder / f"pid{rank}").read_text().split()[1]) for rank in (0, 1)])

@@ -1,4 +1,4 @@
-"""Dimensions that a program adds to layouts: what they are computed into, and training along them."""
+"""User-defined dimensions of layouts: derived properties, and training along them."""
 
 import pathlib
 import subprocess
@@ -14,15 +14,15 @@ from neomx import nd
 from neomx.parallel import Dimension, Layout, dimensions, register_dimension
 
 PROGRAM = pathlib.Path(__file__).parents[1] / "workers" / "own_dimension.py"
-TOLERANCE = 5e-6  # sums over samples in another order
+TOLERANCE = 5e-6  # sums over samples in a different order
 
 
-# ---- what a layout computes from its dimensions ----
+# ---- properties that a layout derives from its dimensions ----
 
 
 @pytest.fixture
 def ensemble(monkeypatch):
-    """A dimension of two models, for one test."""
+    """Register a dimension of two models, for one test."""
     monkeypatch.setattr(dimensions, "_registered", dict(dimensions._registered))
 
     @register_dimension
@@ -36,15 +36,15 @@ def ensemble(monkeypatch):
     return Ensemble
 
 
-def test_a_registered_dimension_is_part_of_every_product(ensemble, monkeypatch):
+def test_registered_dimension_is_part_of_every_product(ensemble, monkeypatch):
     layout = Layout.parse("data=3,ensemble=2,tensor=2")
     assert (layout.size, layout.ensemble, layout.degree("ensemble", "data")) == (12, 2, 6)
     assert str(layout) == "data=3,tensor=2,ensemble=2" and layout == Layout(tensor=2, ensemble=2, data=3)
     assert layout.coordinates(7) == {"ensemble": 1, "pipeline": 0, "data": 0, "shard": 0, "tensor": 1}
     found = {rank: layout.coordinates(rank) for rank in range(12)}
     monkeypatch.setattr(Layout, "coordinates", lambda self, rank=None: found[9 if rank is None else rank])
-    assert (layout.batch_rank, layout.batch_size) == (4, 6)  # the samples of all members differ
-    assert layout.peers(*layout.gradient_dimensions) == [7, 9, 11]  # and their gradients do not meet
+    assert (layout.batch_rank, layout.batch_size) == (4, 6)  # all members have different samples
+    assert layout.peers(*layout.gradient_dimensions) == [7, 9, 11]  # and their gradients are not summed
     assert layout.peers(*layout.model_dimensions) == [6, 7, 8, 9, 10, 11]
     with pytest.raises(mx.MXNetError, match=r"data x shard x tensor x pipeline x ensemble workers: 3 x 1 x 2 x 1 x 2"):
         layout.check(4)
@@ -67,15 +67,15 @@ def test_a_registered_dimension_is_part_of_every_product(ensemble, monkeypatch):
         ),
     ],
 )
-def test_a_wrong_dimension_is_refused(given, kind, said):
+def test_invalid_dimension_is_rejected(given, kind, said):
     with pytest.raises(kind, match=said):
         register_dimension(given)
 
 
-# ---- training along dimensions of a program's own ----
+# ---- training along user-defined dimensions ----
 
 
-# Which member of an ensemble each worker trains.
+# The member of the ensemble that each worker trains.
 ON_FOUR = {
     "data=2,ensemble=2": [0, 0, 1, 1],
     "shard=2,ensemble=2": [0, 0, 1, 1],
@@ -85,7 +85,7 @@ ON_FOUR = {
 }
 
 
-def test_losses_and_files_are_those_of_one_process(tmp_path):
+def test_losses_and_files_equal_one_process(tmp_path):
     alone = [sys.executable, str(PROGRAM), str(tmp_path)]
     ran = subprocess.run(alone, capture_output=True, text=True, timeout=LIMIT, env=environment())
     assert ran.returncode == 0, ran.stderr
@@ -99,7 +99,7 @@ def test_losses_and_files_are_those_of_one_process(tmp_path):
 
 
 def compare(folder, layout, member, found):
-    """The mean of the losses over the workers of a model, and the file that they wrote."""
+    """Compare the mean loss over the workers of a model, and the file that they wrote, with one process."""
     expected = dict(np.load(folder / f"alone-{member}.npz"))
     for way in found[0]:
         losses, said = np.mean([each[way] for each in found], axis=0), f"{layout}, member {member}, {way}"
@@ -110,7 +110,7 @@ def compare(folder, layout, member, found):
         np.testing.assert_allclose(weights[name].asnumpy(), wanted[name].asnumpy(), rtol=0, atol=TOLERANCE)
 
 
-def test_a_name_that_the_program_does_not_register_is_refused_by_its_workers(tmp_path):
+def test_unregistered_dimension_is_rejected_by_the_workers(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import neomx as mx\nmx.parallel.Layout.from_env()\n")
     ran = neomx_run("--layout", "tenser=2", script)

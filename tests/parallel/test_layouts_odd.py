@@ -1,4 +1,4 @@
-"""Unusual orders of calls and models under layouts, on two workers: the losses are those of one process."""
+"""Unusual models and orders of calls under layouts, on two workers: the losses equal those of one process."""
 
 import pathlib
 import subprocess
@@ -11,7 +11,7 @@ PROGRAM = pathlib.Path(__file__).parents[1] / "workers" / "layouts_odd.py"
 TOLERANCE = {"half_precision_in_a_pipeline": 1e-2}  # others differ by the rounding of float32 sums
 
 
-def test_losses_are_those_of_one_process(tmp_path):
+def test_losses_equal_one_process(tmp_path):
     alone = subprocess.run(
         [sys.executable, PROGRAM, tmp_path], capture_output=True, text=True, timeout=LIMIT, env=environment()
     )

@@ -1,4 +1,4 @@
-"""Layouts without other workers: degrees, places, and a layout of one."""
+"""Layouts in one process: degrees, coordinates, and a layout of one worker."""
 
 import importlib.util
 import json
@@ -17,7 +17,7 @@ from neomx.parallel import Layout
 from tests.launching import ROOT, environment
 
 
-def test_a_layout_is_read_and_written():
+def test_layout_text_round_trip():
     layout = Layout.parse("data=2, tensor=4")
     assert layout == Layout(data=2, tensor=4)
     assert layout.size == 8
@@ -32,20 +32,20 @@ def test_a_layout_is_read_and_written():
         ("data=two", "data must be a number, received 'two'"),
         ("data=2,data=2", "data is given twice"),
         ("data", "must be a number"),
-        ("data=0", "from 1, received 0"),
+        ("data=0", "a positive integer, received 0"),
     ],
 )
-def test_a_wrong_layout_is_refused(text, said):
+def test_invalid_layout_is_rejected(text, said):
     with pytest.raises(ValueError, match=said):
         Layout.parse(text)
 
 
-def test_degrees_that_do_not_multiply_to_the_workers():
+def test_product_of_degrees_must_be_the_number_of_workers():
     with pytest.raises(mx.MXNetError, match=r"2 x 1 x 2 x 1 = 4, but there are 3.*neomx run -n 4"):
         Layout(data=2, tensor=2).check(3)
 
 
-def test_tensor_neighbours_are_neighbours():
+def test_tensor_groups_have_adjacent_ranks():
     layout = Layout(data=2, shard=2, tensor=2, pipeline=2)
     found = [layout.coordinates(rank) for rank in range(layout.size)]
     assert list(found[0]) == ["pipeline", "data", "shard", "tensor"]
@@ -54,7 +54,7 @@ def test_tensor_neighbours_are_neighbours():
     assert found[8]["pipeline"] == 1
 
 
-def test_peers_differ_along_the_given_dimensions_alone(monkeypatch):
+def test_peers_differ_only_along_the_given_dimensions(monkeypatch):
     layout = Layout(data=2, tensor=2, pipeline=2)
     found = {rank: layout.coordinates(rank) for rank in range(8)}
     monkeypatch.setattr(Layout, "coordinates", lambda self, rank=None: found[5 if rank is None else rank])
@@ -65,7 +65,7 @@ def test_peers_differ_along_the_given_dimensions_alone(monkeypatch):
     assert (layout.batch_rank, layout.batch_size) == (0, 2)
 
 
-def test_a_layout_of_one_leaves_a_block_as_it_is():
+def test_layout_of_one_worker_does_not_change_a_block():
     net = gluon.nn.Dense(3, in_units=2)
     net.initialize()
     before = net.weight.data().asnumpy()
@@ -80,28 +80,28 @@ def test_a_layout_of_one_leaves_a_block_as_it_is():
         (torch.nn.Linear(2, 2), {"shard": "some"}, ValueError, "'full', 'grads', 'optimizer'"),
     ],
 )
-def test_what_cannot_be_laid_out(net, options, kind, said):
+def test_apply_rejects_invalid_arguments(net, options, kind, said):
     with pytest.raises(kind, match=said):
         mx.parallel.apply(net, Layout(), **options)
 
 
-def test_a_share_of_a_dataset_is_that_of_the_samples(monkeypatch):
+def test_share_of_a_dataset_follows_the_batch_rank(monkeypatch):
     layout = Layout(data=2, tensor=2)
     monkeypatch.setattr(Layout, "batch_rank", 1)
     assert [layout.share(range(6))[i] for i in range(3)] == [1, 3, 5]
 
 
-def test_beginning_under_a_layout(tmp_path):
-    """Two workers: Blocks filled part by part, torch modules, one program for any layout."""
+def test_initialization_under_a_layout(tmp_path):
+    """On two workers: Blocks initialized part by part, torch modules, and one program for any layout."""
     command = [sys.executable, "-m", "neomx", "run", "-n", "2", f"{ROOT}/tests/workers/beginning.py", str(tmp_path)]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads((tmp_path / "found.json").read_text())
     assert set(found) == {"hollow", "unknown shape", "torch", "whole", "example"}
-    assert found["hollow"] == 0.0  # the very values of one process
+    assert found["hollow"] == 0.0  # exactly the values of one process
     assert "the shape of" in found["unknown shape"]
     for name, difference in (found["torch"] | found["whole"]).items():
-        assert difference < 1e-5, name  # sums in another order, over ten steps of AdamW
+        assert difference < 1e-5, name  # sums in a different order, over ten steps of AdamW
     np.testing.assert_allclose(found["example"], _alone(), rtol=1e-4)  # the losses of one process
 
 
@@ -112,10 +112,10 @@ def _alone():
     return program.main(steps=4)
 
 
-def test_one_process_initialises_a_block_that_is_laid_out():
-    """The same program runs on one worker, where there is nothing to divide."""
+def test_apply_initializes_a_block_in_one_process():
+    """The same program runs on one worker, where nothing is sharded."""
     net = nn.HybridSequential()
-    net.add(nn.Dense(4, in_units=3), nn.Dense(2))  # one process can wait for the second one's shape
+    net.add(nn.Dense(4, in_units=3), nn.Dense(2))  # in one process, the second shape may be deferred
     mx.parallel.apply(net, Layout(), init=mx.init.One(), checkpoint=False)
     assert net(nd.ones((1, 3))).asnumpy().tolist() == [[12.0, 12.0]]
 
@@ -124,13 +124,13 @@ def test_one_process_initialises_a_block_that_is_laid_out():
     ("how", "said"),
     [
         ({"layout": "data=1"}, "expected a Layout, such as .*, received 'data=1'"),
-        ({"microbatches": True}, "microbatches must be a whole number from 1, received True"),
-        ({"clip": -1.0}, "clip must be a number above 0, or None, received -1.0"),
-        ({"clip": "1"}, "clip must be a number above 0, or None, received '1'"),
+        ({"microbatches": True}, "microbatches must be a positive integer, received True"),
+        ({"clip": -1.0}, "clip must be a positive number or None, received -1.0"),
+        ({"clip": "1"}, "clip must be a positive number or None, received '1'"),
         ({"schedule": ["gpipe"]}, r"unknown schedule \['gpipe'\]. Did you mean gpipe"),
     ],
 )
-def test_a_step_refuses_wrong_arguments(how, said):
+def test_train_step_rejects_invalid_arguments(how, said):
     net = nn.Dense(2, in_units=2)
     net.initialize()
     trainer = gluon.Trainer(net.collect_params(), "sgd")
@@ -138,7 +138,7 @@ def test_a_step_refuses_wrong_arguments(how, said):
         mx.parallel.train_step(net, gluon.loss.L2Loss(), trainer, **{"layout": Layout(), **how})
 
 
-def test_only_a_layout_lays_out_and_only_arrays_are_trained_on():
+def test_apply_requires_a_layout_and_step_requires_arrays():
     net = nn.Dense(2, in_units=2)
     net.initialize()
     with pytest.raises(TypeError, match="expected a Layout.*received None"):
@@ -147,5 +147,5 @@ def test_only_a_layout_lays_out_and_only_arrays_are_trained_on():
         mx.parallel.estimate(net, "data=2", (2, 2))
     trainer = gluon.Trainer(net.collect_params(), "sgd")
     step = mx.parallel.train_step(net, gluon.loss.L2Loss(), trainer, Layout())
-    with pytest.raises(TypeError, match="step takes arrays or tensors, received a ndarray"):
+    with pytest.raises(TypeError, match="step expects arrays or tensors, received a ndarray"):
         step(np.ones((2, 2)), nd.ones((2, 2)))

@@ -1,7 +1,7 @@
-"""Pipelines: cutting, schedules, what is refused; and training on 2 and 4 workers equals one process.
+"""Pipelines: cuts, schedules, errors; training on 2 and 4 workers equals one process.
 
-Tolerance of losses and weights: one process adds the gradients of micro-batches in the same order, so without data
-parallelism, clipping or a shared weight they are equal to the bit. Sums over workers are rounded in another order.
+Tolerance of losses and weights: one process sums the gradients of micro-batches in the same order, so without data
+parallelism, clipping or a shared weight results are bitwise equal. Sums over workers are rounded in a different order.
 """
 
 import itertools
@@ -38,14 +38,14 @@ def mlp(layers=6):
     return net
 
 
-# ---- cutting ----
+# ---- cuts ----
 
 
 def dearest(costs, ends):
     return max(sum(costs[begin:end]) for begin, end in zip([0, *ends], ends, strict=False))
 
 
-def test_a_balanced_cut_is_the_best_of_all():
+def test_balanced_cut_is_optimal():
     random = np.random.default_rng(0)
     for pieces, stages in itertools.product(range(2, 9), range(1, 6)):
         if stages > pieces:
@@ -74,7 +74,7 @@ def test_pieces_of_models():
 
 
 class Odd(gluon.HybridBlock):
-    """Has a parameter that none of its stages holds."""
+    """Has a parameter that is in none of its stages."""
 
     def __init__(self):
         super().__init__()
@@ -113,13 +113,13 @@ def cut(net, workers=2, schedule="1f1b", how=None, microbatches=4):
         (lambda: cut(Odd()), r"no stage of the pipeline contains 1 parameter\(s\) of Odd .*: scale"),
     ],
 )
-def test_what_cannot_be_cut_is_said_before_anything_runs(make, message):
+def test_invalid_cuts_raise_before_anything_runs(make, message):
     with pytest.raises((MXNetError, ValueError), match=message):
         make()
 
 
 @pytest.mark.parametrize("name", ["zero-bubble", "zbv"])
-def test_backward_in_two_parts_computes_nothing_again(name):
+def test_checkpointing_is_rejected_if_backward_runs_in_two_parts(name):
     find_schedule(name).check_checkpoint(False)
     with pytest.raises(ValueError, match=f"'{name}' runs backward in two parts.* use '1f1b'"):
         mx.parallel.estimate(mlp(), Layout(pipeline=2), (8, 4), microbatches=4, schedule=name, checkpoint=True)
@@ -136,7 +136,7 @@ def test_cut_at_names():
 
 
 def bubble_by_playing(order):
-    """The part of the time that workers wait in torch's own order of work: forward 1, backward 2, its halves 1 each."""
+    """Return the idle fraction in torch's order of work: forward takes 1, backward 2, its halves 1 each."""
     costs = {"F": 1, "I": 1, "W": 1, "B": 2}
     todo = {rank: [each for each in acts if each and each[1].value in costs] for rank, acts in order.items()}
     busy = sum(costs[each[1].value] for acts in todo.values() for each in acts)
@@ -156,13 +156,13 @@ def bubble_by_playing(order):
                 done["B" if kind == "I" else kind, stage, number] = free[rank]
                 acts.pop(0)
                 moved = True
-        assert moved, "the order waits for itself"
+        assert moved, "the order deadlocks"
     return 1 - busy / (len(todo) * max(free.values()))
 
 
 @pytest.mark.parametrize("workers", [2, 4])
 @pytest.mark.parametrize("name", ["gpipe", "interleaved", "zero-bubble", "zbv"])
-def test_the_expected_bubble_is_that_of_torchs_order(name, workers):
+def test_expected_bubble_matches_torchs_order(name, workers):
     schedule, microbatches = SCHEDULES[name], 8
     made = object.__new__(getattr(pipelining, schedule.kind))
     stages = schedule.stages * workers
@@ -229,7 +229,7 @@ def test_one_process_accumulates_micro_batches(microbatches):
     assert "no pipeline" in str(step) and step.bubble_expected == step.bubble_measured == 0
 
 
-def test_a_loss_that_is_a_mean_and_a_loss_on_arrays_do_the_same():
+def test_mean_loss_and_loss_on_arrays_are_equivalent():
     nets = [seeded(mlp) for _ in range(3)]
     losses = [LOSS, lambda out, y: LOSS(out, y).mean(), lambda out, y: LOSS(out, y)]
     steps = [train_step(net, loss, trainer_of(net), Layout(), 2) for net, loss in zip(nets, losses, strict=True)]
@@ -239,7 +239,7 @@ def test_a_loss_that_is_a_mean_and_a_loss_on_arrays_do_the_same():
 
 
 @pytest.mark.parametrize("loss", [torch.nn.MSELoss(), torch.nn.functional.mse_loss, torch.nn.MSELoss(reduction="none")])
-def test_a_torch_module_by_a_torch_optimizer(loss):
+def test_torch_module_with_torch_optimizer(loss):
     x, y = torch.randn(3, 8, 4), torch.randn(3, 8, 2)
 
     def made():
@@ -258,7 +258,7 @@ def test_a_torch_module_by_a_torch_optimizer(loss):
     torch.testing.assert_close(net.state_dict(), other.state_dict())
 
 
-def test_clipping_holds_the_gradient_of_the_mean():
+def test_clipping_applies_to_the_gradient_of_the_mean():
     net = seeded(mlp)
     before = net[0].weight.data().asnumpy()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1.0})
@@ -268,22 +268,24 @@ def test_clipping_holds_the_gradient_of_the_mean():
     assert abs(net[0].weight.data().asnumpy() - before).max() < 1e-3
 
 
-def test_bad_calls():
+def test_invalid_calls_are_rejected():
     net = mlp()
     trainer = trainer_of(net)
     step = train_step(net, LOSS, trainer, Layout(), 3)
     x, y = batches(1)[0]
-    with pytest.raises(ValueError, match=r"a batch of 8 samples does not divide into 3 micro-batches: 8 / 3 = 2.66667"):
+    with pytest.raises(
+        ValueError, match=r"a batch of 8 samples is not divisible into 3 micro-batches: 8 / 3 = 2.66667"
+    ):
         step(x, y)
-    with pytest.raises(ValueError, match=r"as many samples, received \[8, 7\]"):
+    with pytest.raises(ValueError, match=r"the same number of samples, received \[8, 7\]"):
         step(x, y[:7])
-    with pytest.raises(TypeError, match="the inputs and, last, the target"):
+    with pytest.raises(TypeError, match="the inputs followed by the target"):
         step(x)
-    with pytest.raises(ValueError, match="microbatches must be a whole number from 1, received 0"):
+    with pytest.raises(ValueError, match="microbatches must be a positive integer, received 0"):
         train_step(net, LOSS, trainer, Layout(), 0)
     with pytest.raises(MXNetError, match=r"1 x 1 x 1 x 2 = 2, but there are 1"):
         train_step(net, LOSS, trainer, Layout(pipeline=2), 4)
-    with pytest.raises(TypeError, match="a Block is trained by a gluon.Trainer"):
+    with pytest.raises(TypeError, match="a Block needs a gluon.Trainer"):
         train_step(net, LOSS, torch.optim.SGD([torch.zeros(1)], 0.1), Layout())
 
 
@@ -291,7 +293,7 @@ def test_bad_calls():
 
 
 class Cell(gluon.HybridBlock):
-    """Dense, BatchNorm and Dropout, added to what came in; counts its calls."""
+    """Dense, BatchNorm and Dropout with a residual connection; counts its calls."""
 
     calls = 0
 
@@ -336,16 +338,16 @@ def run_cells(which, train_mode=True, by_torch=False):
 
 @pytest.mark.parametrize("how", [{}, {"train_mode": False}, {"by_torch": True}], ids=str)
 @pytest.mark.parametrize("which", [True, "0", ["[01].body"]], ids=str)
-def test_checkpointed_blocks_draw_the_same_masks_and_learn_the_same(which, how):
+def test_checkpointing_keeps_masks_and_results(which, how):
     losses, weights, calls = run_cells(None, **how)
     again, same, more = run_cells(which, **how)
     assert again == losses
     for name, values in weights.items():
         np.testing.assert_array_equal(values, same[name], err_msg=name)
-    assert more - calls == {"True": 6, "0": 3}.get(str(which), 0)  # one more call of each checkpointed Cell a step
+    assert more - calls == {"True": 6, "0": 3}.get(str(which), 0)  # one more call of each checkpointed Cell per step
 
 
-def test_checkpointing_refuses_unknown_names():
+def test_checkpointing_rejects_unknown_names():
     with pytest.raises(
         MXNetError, match=r"checkpoint: 'blocks.\*' matches no part of the model. Its parts are 0, 0.act"
     ):
@@ -357,7 +359,7 @@ def test_checkpointing_refuses_unknown_names():
 
 @pytest.fixture(scope="module")
 def one_process(tmp_path_factory):
-    """Losses, states and weights of one process with the same micro-batches."""
+    """Return losses, states and weights of one process with the same micro-batches."""
     folder = tmp_path_factory.mktemp("alone")
     command = [sys.executable, str(HERE / "workers" / "pipeline.py"), str(folder / "w"), "1"]
     subprocess.run(command, check=True, timeout=LIMIT, capture_output=True)
@@ -365,7 +367,7 @@ def one_process(tmp_path_factory):
 
 
 def results_of(folder, rank):
-    """What a worker wrote down, and the weights of all cases by their names."""
+    """Return the results of a worker, and the weights of all cases by name."""
     found = dict(np.load(folder / f"w-{rank}.npz"))
     for path in folder.glob("w-*.params"):
         weights = {name: array.asnumpy() for name, array in nd.load(str(path)).items()}
@@ -383,7 +385,7 @@ def test_training_equals_one_process(workers, one_process, tmp_path):
     for name in names:
         losses = one_process[name]
         np.testing.assert_allclose(first[name], losses, rtol=0, atol=TOLERANCE, err_msg=name)
-        np.testing.assert_array_equal(first[name], last[name], err_msg=name)  # all workers say the same
+        np.testing.assert_array_equal(first[name], last[name], err_msg=name)  # equal on all workers
         assert losses[0] != losses[-1]
         check_weights(name, first, one_process)
         check_report(name, first)
@@ -418,7 +420,7 @@ def check_report(name, found):
         ("raise", "zero-bubble", "worker 1 .*gone"),
     ],
 )
-def test_a_fault_in_a_stage_is_told_to_the_others(what, schedule, told, tmp_path):
+def test_other_stages_report_a_fault(what, schedule, told, tmp_path):
     began = time.time()
     timeout = 8 if what == "hang" else LIMIT
     run = neomx_run("-n", 3, "--timeout", timeout, HERE / "workers" / "pipeline_faulty.py", tmp_path, what, schedule)

@@ -1,4 +1,4 @@
-"""Independent tasks on groups of workers: each gives what it gives in one process, and all workers get all results."""
+"""Independent tasks on groups of workers: results equal those of one process, and all workers receive them."""
 
 import pathlib
 import re
@@ -44,7 +44,7 @@ DIES = """
 """
 
 
-def test_a_worker_that_dies_in_its_task_is_named_on_all_others(tmp_path):
+def test_all_workers_name_a_worker_that_dies_in_its_task(tmp_path):
     ended = neomx_run("-n", 3, "--timeout", LIMIT, write(tmp_path, DIES), tmp_path / "died")
     assert ended.returncode != 0
     said = re.findall(r"(\d): at ([\d.]+): wait of all tasks did not complete: (worker 2 .* is gone)", ended.stdout)
@@ -52,7 +52,7 @@ def test_a_worker_that_dies_in_its_task_is_named_on_all_others(tmp_path):
     assert max(float(at) for _, at, _ in said) - float((tmp_path / "died").read_text()) < SOON
 
 
-def test_in_one_process_tasks_run_one_after_the_other():
+def test_tasks_run_in_sequence_in_one_process():
     order = []
     found = tasks({"a": lambda: order.append("a"), "b": (lambda: order.append("b") or {"x": mx.nd.ones((2,))}, 2)})
     assert order == ["b", "a"]
@@ -61,8 +61,8 @@ def test_in_one_process_tasks_run_one_after_the_other():
     assert found["b"]["x"].asnumpy().tolist() == [1, 1]
 
 
-def test_an_error_in_one_process_keeps_its_cause():
-    with pytest.raises(mx.MXNetError, match="task 'bad'.*worker 0: KeyError: 'x'.*not begun: 'never'") as caught:
+def test_error_in_one_process_keeps_its_cause():
+    with pytest.raises(mx.MXNetError, match="task 'bad'.*worker 0: KeyError: 'x'.*not started: 'never'") as caught:
         tasks({"good": lambda: 1, "bad": lambda: {}["x"], "never": lambda: 2})
     assert isinstance(caught.value.__cause__, KeyError)
     assert mx.dist.size() == 1
@@ -87,20 +87,20 @@ def test_workers_are_divided_in_proportion(weights, workers, least, expected):
     ("given", "how", "kind", "text"),
     [
         ({}, {}, TypeError, "received {}"),
-        ([len], {}, TypeError, "by their names"),
+        ([len], {}, TypeError, "a dictionary of tasks"),
         ({"a": 3}, {}, TypeError, "received 'a': 3"),
-        ({"a": (len, 0)}, {}, TypeError, "a weight being a number above 0"),
-        ({"a": (len, True)}, {}, TypeError, "a weight being a number above 0"),
+        ({"a": (len, 0)}, {}, TypeError, "with a weight greater than 0"),
+        ({"a": (len, True)}, {}, TypeError, "with a weight greater than 0"),
         ({1: len}, {}, TypeError, "received 1"),
         ({"a": dict}, {"workers": 2}, ValueError, "workers must be from 1 to 1.*received 2"),
     ],
 )
-def test_bad_tasks(given, how, kind, text):
+def test_invalid_tasks_are_rejected(given, how, kind, text):
     with pytest.raises(kind, match=text):
         tasks(given, **how)
 
 
-def test_values_come_back_as_they_were():
+def test_values_round_trip():
     given = {
         "plain": [1, -2.5, float("inf"), None, True, "text", (1, ("a",))],
         3: torch.arange(6, dtype=torch.int16).view(2, 3).t(),
@@ -128,12 +128,12 @@ def test_values_come_back_as_they_were():
 
 
 @pytest.mark.parametrize("value", [object(), {"a": [lambda: 1]}, np.array(["text"]), {"a": {1, 2}}])
-def test_what_cannot_travel_is_said(value):
+def test_unsupported_values_are_rejected(value):
     with pytest.raises(TypeError, match="expected arrays, tensors, numbers"):
         encode(value)
 
 
-def test_spoiled_bytes_are_refused():
+def test_corrupt_bytes_are_rejected():
     content = encode({"a": torch.ones(3)})
     for spoiled in (content[:-1], torch.cat([content, content[:1]]), content[8:], torch.zeros(4, dtype=torch.uint8)):
         with pytest.raises(mx.MXNetError, match="expected a value that a worker encoded"):
@@ -150,7 +150,7 @@ LAYOUT = """
 """
 
 
-def test_a_script_finds_the_layout_that_it_was_started_with(tmp_path):
+def test_script_finds_the_layout_it_was_started_with(tmp_path):
     ended = neomx_run("--layout", "data=2,tensor=1", write(tmp_path, LAYOUT))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "2 data=2 {'pipeline': 0, 'data': 1, 'shard': 0, 'tensor': 0}" in ended.stdout

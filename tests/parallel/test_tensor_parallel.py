@@ -1,7 +1,7 @@
-"""Layers that 2 and 4 real workers compute together give the losses and weights of one process.
+"""Tensor parallelism on 2 and 4 real workers gives the losses and weights of one process.
 
-Sums over an inner axis are made in parts: results differ by rounding, 1e-7 of what they are. After ten steps of
-gradient descent that is at most 6e-6 of losses of 5, and 4e-7 of weights (measured).
+Sums over an inner axis are computed in parts: results differ by rounding, a relative 1e-7. After ten steps of gradient
+descent the difference is at most 6e-6 for losses of 5, and 4e-7 for weights (measured).
 """
 
 import pathlib
@@ -29,7 +29,7 @@ def run(workers, folder):
 
 @pytest.fixture(scope="session")
 def found(tmp_path_factory):
-    """What each of so many workers wrote; they run once."""
+    """Return the results of each worker for this number of workers; each job runs once."""
     known = {}
 
     def of(workers):
@@ -43,7 +43,7 @@ def found(tmp_path_factory):
 @pytest.mark.parametrize(
     ("workers", "name"), [*((2, name) for name in [*NETWORKS, *MORE]), *((4, name) for name in NETWORKS)]
 )
-def test_losses_and_weights_of_ten_steps_are_those_of_one_process(workers, name, found):
+def test_losses_and_weights_of_ten_steps_equal_one_process(workers, name, found):
     for each in found(workers):
         losses, weights = each[name]
         assert losses < 2e-5 and weights < 2e-6
@@ -51,21 +51,21 @@ def test_losses_and_weights_of_ten_steps_are_those_of_one_process(workers, name,
 
 @pytest.mark.parametrize("workers", [2, 4])
 class TestWorkers:
-    def test_each_has_its_part(self, workers, found):
+    def test_each_worker_has_its_part(self, workers, found):
         (first, *_) = found(workers)
         kinds = ["DTensor"] * 4 + ["Parameter"] * 2 + ["DTensor"] * 3
         assert list(first["kinds"]) == kinds  # a LayerNorm stays whole
         assert first["elements"] == (16 * 12 + 16 + 12 * 16) // workers
         assert first["tied"] and first["evaluated"] < 1e-6
 
-    def test_what_is_whole_has_the_same_gradient_and_mask_everywhere(self, workers, found):
+    def test_replicated_gradients_and_masks_are_equal_on_all_workers(self, workers, found):
         first, *others = found(workers)
         assert len(first["replicated gradients"]) > 500 and (first["dropped"] == 0).mean() > 0.3
         for other in others:
             np.testing.assert_array_equal(other["replicated gradients"], first["replicated gradients"])
             np.testing.assert_array_equal(other["dropped"], first["dropped"])
 
-    def test_text_is_that_of_one_process(self, workers, found):
+    def test_generated_text_equals_one_process(self, workers, found):
         for each in found(workers):
             assert each["text"].shape == (2, 14)
             np.testing.assert_array_equal(each["text"], each["expected text"])
@@ -73,7 +73,7 @@ class TestWorkers:
     @pytest.mark.parametrize(
         "name", ["plain", "two axes", "weight", "sample_weight", "batch_axis", "hybridized", "labels beyond"]
     )
-    def test_loss_of_a_divided_vocabulary(self, name, workers, found):
+    def test_loss_of_a_sharded_vocabulary(self, name, workers, found):
         for each in found(workers):
             loss, gradient = each[f"loss {name}"]
             assert loss < 1e-6 and gradient < 1e-6
@@ -81,27 +81,27 @@ class TestWorkers:
     def test_loss_of_torch(self, workers, found):
         assert all(each["torch sum"] < 1e-5 and each["torch none"] < 1e-6 for each in found(workers))
 
-    def test_scores_do_not_cross(self, workers, found):
+    def test_scores_are_not_exchanged(self, workers, found):
         (first, *_) = found(workers)
         examples, width = 2 * 8, 32
         assert tuple(first["shape"]) == (2, 8, 251) and first["kind"] == "DTensor"
         assert list(first["crossed for the loss"]) == [examples, 2 * examples]
-        # Forward the embedding, attention and feed-forward of two layers. Backward the same layers and the head: the
-        # gradient of what query, key and value take crosses once for all three.
+        # Forward: the embedding, attention and feed-forward of two layers. Backward: the same layers and the head; the
+        # gradient of the shared input of query, key and value is exchanged only once.
         assert list(first["crossed forward"]) == [examples * width] * 5
         assert list(first["crossed backward"]) == [examples * width] * 5
 
-    def test_arrays_that_workers_hold_together(self, workers, found):
+    def test_sharded_arrays(self, workers, found):
         (first, *_) = found(workers)
         assert first["argmax"] == first["scaled"] == first["row"] == 0 and first["sum"] < 1e-3
         assert "cannot mix sharded and replicated arrays" in str(first["mixed"])
 
-    def test_bad_input_while_running(self, workers, found):
+    def test_invalid_input_at_run_time_is_rejected(self, workers, found):
         (first, *_) = found(workers)
         assert "251 rows" in str(first["beyond"])
-        assert "2: a Dense layer whose inputs workers hold together takes (batch, features)" in str(first["flattened"])
+        assert "2: a Dense layer with sharded inputs expects shape (batch, features)" in str(first["flattened"])
         shape = (2, 2 * workers + 1, 12)
-        assert f"time {workers} workers divide; received the shape {shape}" in str(first["odd sequence"])
+        assert f"divisible by {workers} workers, received shape {shape}" in str(first["odd sequence"])
 
 
 # ---- plans, without workers ----
@@ -130,7 +130,7 @@ def test_automatic_plan_of_pairs():
     net = nn.HybridSequential()
     net.add(mlp(4, 8, 6), nn.Dense(4, in_units=6), nn.LayerNorm(in_channels=4), nn.Dense(4, in_units=4))
     net[1:].initialize()
-    assert chosen(net) == {"0.0": "column", "0.1": "row"}  # a norm needs all of its input
+    assert chosen(net) == {"0.0": "column", "0.1": "row"}  # a norm needs its whole input
     layers = [torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(8, 4)]
     assert chosen(torch.nn.Sequential(*layers)) == {"0": "column", "3": "row"}
     encoder = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16), 2, enable_nested_tensor=False)
@@ -152,17 +152,17 @@ def test_automatic_plan_of_a_transformer_inside_another_block():
     assert len(plan) == 1 + 2 * 6
 
 
-def test_automatic_plan_passes_over_what_does_not_go():
+def test_automatic_plan_skips_layers_that_cannot_be_split():
     net = mlp(4, 8, 6)
     tied = nn.Dense(6, in_units=6)
     net.add(tied, nn.Dense(6, in_units=6, params=tied.params))
-    steps = [nn.Dense(6, in_units=6, flatten=False), nn.Dense(3, in_units=18)]  # one takes steps, the other all at once
+    steps = [nn.Dense(6, in_units=6, flatten=False), nn.Dense(3, in_units=18)]  # the second one flattens its input
     net.add(nn.Flatten(), *steps)
     net[2:].initialize()
     assert chosen(net) == {"0": "column", "1": "row"}
 
 
-def test_nothing_to_divide():
+def test_automatic_plan_without_layers_to_split_is_an_error():
     with pytest.raises(mx.MXNetError, match=r"0 and 1 \(width 7\) cannot be divided by 2.* Pass a plan"):
         chosen(mlp(4, 7, 2))
     with pytest.raises(mx.MXNetError, match="found no layers to split"):
@@ -179,38 +179,38 @@ def test_nothing_to_divide():
         ({"x": "column"}, r"The net has embed, position, drop, blocks, blocks.\*, blocks.\*.norm1, .*head"),
         ({"head": "colunm"}, "Did you mean column.* Styles are column, row"),
         ({"blocks.0.*.up": "column", "blocks.*.up": "row"}, "'blocks.0.feedforward.up' matches two patterns.*narrower"),
-        ({"embed": "column"}, "'embed' is of class Embedding, and the style 'column' is for Dense"),
+        ({"embed": "column"}, "'embed' is of class Embedding, but the style 'column' is for Dense"),
         ({"blocks": "column"}, "'blocks' is of class HybridSequential"),
-        ({".": "row"}, "'the net' is of class GPT2, and the style 'row' is for Dense"),
+        ({".": "row"}, "'the net' is of class GPT2, but the style 'row' is for Dense"),
         ({"embed": "vocabulary"}, "embed shares its weight with head, which has no style.*'logits'"),
-        ({"embed": "width", "head": "logits"}, "head and embed share weight.*divide differently"),
-        ({"blocks": "sequence_region"}, "'sequence_region', and 0.norm1 inside has weights"),
+        ({"embed": "width", "head": "logits"}, "head and embed share weight.*split differently"),
+        ({"blocks": "sequence_region"}, "'sequence_region', but 0.norm1 inside it has weights"),
     ],
 )
-def test_plans_that_do_not_fit(plan, message):
+def test_invalid_plans_are_rejected(plan, message):
     with pytest.raises(mx.MXNetError, match=message):
         chosen(gpt2(), plan)
 
 
-def test_sizes_that_do_not_divide():
+def test_indivisible_sizes_are_rejected():
     with pytest.raises(
-        mx.MXNetError, match="0.weight: 8 cannot be divided by 3 tensor-parallel workers .style 'column'"
+        mx.MXNetError, match="0.weight: 8 is not divisible by 3 tensor-parallel workers .style 'column'"
     ):
         chosen(mlp(4, 8, 6), {"0": "column"}, 3)
-    with pytest.raises(mx.MXNetError, match=r"attention.query: 4 heads cannot be divided by 8 tensor-parallel"):
+    with pytest.raises(mx.MXNetError, match=r"attention.query: 4 heads are not divisible by 8 tensor-parallel"):
         chosen(gpt2(), degree=8)
-    with pytest.raises(mx.MXNetError, match="embed.weight: 9 rows leave one of 4 tensor-parallel workers with none"):
+    with pytest.raises(mx.MXNetError, match="embed.weight: 9 rows leave one of 4 tensor-parallel workers without rows"):
         chosen(gpt2(vocab_size=9), degree=4)
     net = GPT2(vocab_size=11, units=9, layers=1, heads=3, max_length=4)
     net.initialize()
-    with pytest.raises(mx.MXNetError, match="query.weight: 9 cannot be divided by 2"):
+    with pytest.raises(mx.MXNetError, match="query.weight: 9 is not divisible by 2"):
         chosen(net)
 
 
-def test_layers_that_cannot_be_divided():
+def test_layers_that_cannot_be_split_are_rejected():
     with pytest.raises(mx.MXNetError, match="MultiheadAttention does not call its layers"):
         chosen(torch.nn.TransformerEncoderLayer(8, 2, 16), {"self_attn.out_proj": "row"})
-    with pytest.raises(mx.MXNetError, match="an embedding with max_norm, sparse cannot be divided"):
+    with pytest.raises(mx.MXNetError, match="an embedding with max_norm, sparse cannot be split"):
         chosen(torch.nn.ModuleList([torch.nn.Embedding(8, 4, max_norm=1.0, sparse=True)]), {"0": "vocabulary"})
     net = nn.HybridSequential()
     net.add(nn.Embedding(8, 4, sparse_grad=True))
@@ -226,7 +226,7 @@ def test_layers_that_cannot_be_divided():
 
     scaled = Scaled(4, in_units=2)
     scaled.initialize()
-    with pytest.raises(mx.MXNetError, match="'the net' is of class Scaled, and the style 'column' is for Dense"):
+    with pytest.raises(mx.MXNetError, match="'the net' is of class Scaled, but the style 'column' is for Dense"):
         chosen(scaled, {".": "column"})
     waiting = nn.Dense(4)
     waiting.initialize()

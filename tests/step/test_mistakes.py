@@ -1,4 +1,4 @@
-"""What programs on two workers do by mistake, and what they are told."""
+"""Mistakes in programs on two workers, and the resulting errors and warnings."""
 
 import pytest
 from launching import neomx_run
@@ -73,27 +73,27 @@ def run(case, folder, servers=0):
         ("layer", "_bias (2,) float32, which worker 0 does not have"),
     ],
 )
-def test_programs_that_differ_are_told_in_what(case, told, servers, tmp_path):
+def test_error_names_the_difference_between_programs(case, told, servers, tmp_path):
     result = run(case, tmp_path, servers)
     assert result.returncode == 1 and told in result.stderr, result.stderr
 
 
 @pytest.mark.parametrize("case", ["equal", "barrier first"])
-def test_nothing_is_said_of_programs_that_do_as_they_should(case, tmp_path):
+def test_correct_programs_do_not_warn(case, tmp_path):
     result = run(case, tmp_path)
     assert result.returncode == 0 and result.stdout.count("done") == 2, result.stderr
     assert "saved" not in result.stderr and "different weights" not in result.stderr
     assert ("different numbers of training steps" in result.stderr) == (case == "barrier first")
 
 
-def test_a_file_with_weights_older_than_the_model_is_told(tmp_path):
+def test_saving_outdated_weights_warns(tmp_path):
     result = run("data", tmp_path)
     assert result.returncode == 0, result.stderr
     assert f"worker 1 saved {tmp_path}/net.params before the last steps of other workers" in result.stderr
     assert "Call mx.dist.barrier() before saving" in result.stderr
 
 
-def test_weights_that_differ_at_the_end_are_told(tmp_path):
+def test_different_final_weights_warn(tmp_path):
     result = run("written", tmp_path)
     assert result.returncode == 0, result.stderr
     assert "the workers end with different weights: " in result.stderr

@@ -1,4 +1,4 @@
-"""The seam of a training step: which strategy a store's name means, and strategies and compressors from outside."""
+"""Training steps: the strategy for each store name, and user-defined strategies and compressors."""
 
 import pathlib
 
@@ -14,7 +14,7 @@ from neomx.step import AllReduce, Asked, OneDevice, Store, choose
 PROGRAM = pathlib.Path(__file__).parents[1] / "workers" / "strategies.py"
 
 
-# ---- what names mean ----
+# ---- strategies by name ----
 
 
 @pytest.mark.parametrize(
@@ -26,10 +26,10 @@ PROGRAM = pathlib.Path(__file__).parents[1] / "workers" / "strategies.py"
         ("local", 1, OneDevice),
         ("device", 2, Store),
         ("local", 2, Store),
-        ("dist_sync", 1, Store),  # alone in its job
+        ("dist_sync", 1, Store),  # the only process of its job
     ],
 )
-def test_what_a_name_means(kvstore, contexts, kind):
+def test_store_name_selects_the_strategy(kvstore, contexts, kind):
     assert type(choose(Asked(kvstore), contexts, 10)) is kind
     assert type(choose(Asked(mx.kv.create("device")), contexts, 10)) is Store
     own = AllReduce()
@@ -37,7 +37,7 @@ def test_what_a_name_means(kvstore, contexts, kind):
 
 
 @pytest.mark.parametrize(("variable", "asked", "updates"), [("0", None, False), ("1", None, True), ("0", True, True)])
-def test_the_variable_holds_unless_the_program_says_otherwise(variable, asked, updates, monkeypatch):
+def test_argument_overrides_the_environment_variable(variable, asked, updates, monkeypatch):
     monkeypatch.setenv("MXNET_UPDATE_ON_KVSTORE", variable)
     net = gluon.nn.Dense(2, in_units=2)
     net.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
@@ -46,7 +46,7 @@ def test_the_variable_holds_unless_the_program_says_otherwise(variable, asked, u
     assert trainer._update_on_kvstore is updates
 
 
-def test_a_large_array_is_not_updated_in_a_local_store():
+def test_large_array_is_not_updated_in_a_local_store():
     assert choose(Asked("local"), 2, 2**24 + 1).splits
     assert not choose(Asked("local"), 2, 2**24).splits
     assert not choose(Asked("device"), 2, 2**24 + 1).splits
@@ -62,19 +62,19 @@ def test_a_large_array_is_not_updated_in_a_local_store():
         ({"kvstore": "device", "update_on_kvstore": True}, "update_on_kvstore=True"),
     ],
 )
-def test_a_layout_leaves_no_room_for_a_store(how, word):
+def test_layout_and_store_cannot_be_combined(how, word):
     with pytest.raises(ValueError, match=word + ".*layout"):
         choose(Asked(**how), 1, 10, layout=OneDevice)
     assert isinstance(choose(Asked("device"), 1, 10, layout=OneDevice), OneDevice)
 
 
 @pytest.mark.parametrize("how", [{"update_on_kvstore": False}, {"compression": {"type": "fp16"}}])
-def test_what_a_strategy_would_ignore_is_refused(how):
+def test_arguments_that_a_strategy_would_ignore_are_rejected(how):
     with pytest.raises(ValueError, match="the strategy decides"):
         choose(Asked(AllReduce(), **how), 1, 10)
 
 
-def test_a_strategy_serves_one_trainer():
+def test_strategy_belongs_to_one_trainer():
     net = gluon.nn.Dense(2, in_units=2)
     net.initialize()
     strategy = AllReduce()
@@ -90,7 +90,7 @@ def test_a_strategy_serves_one_trainer():
 # ---- gradients ----
 
 
-def test_a_step_after_zero_grad_goes_by_zeros_as_in_mxnet():
+def test_step_after_zero_grad_uses_zeros_as_in_mxnet():
     net = gluon.nn.Dense(1, in_units=1, use_bias=False)
     net.initialize(mx.init.One())
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5, "wd": 0.5})
@@ -99,13 +99,13 @@ def test_a_step_after_zero_grad_goes_by_zeros_as_in_mxnet():
     loss.backward()
     net.collect_params().zero_grad()
     trainer.step(1)
-    assert net.weight.data().asscalar() == 0.75  # by its decay alone
-    net.collect_params().zero_grad()  # of a gradient that was used: it does not become new
+    assert net.weight.data().asscalar() == 0.75  # only by weight decay
+    net.collect_params().zero_grad()  # a used gradient does not become fresh
     with pytest.raises(UserWarning, match="has not been updated by backward"):
         trainer.step(1)
 
 
-def test_what_a_store_has_follows_what_the_program_sets():
+def test_store_follows_weights_set_by_the_program():
     net = gluon.nn.Dense(1, in_units=1, use_bias=False)
     net.initialize(mx.init.One(), ctx=[mx.cpu(0), mx.cpu(1)])
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5})
@@ -122,11 +122,11 @@ def test_what_a_store_has_follows_what_the_program_sets():
     assert step() == [4, 4]
 
 
-# ---- from outside ----
+# ---- user-defined strategies and compressors ----
 
 
-def test_two_workers_train_by_strategies_and_compressors_of_a_program(tmp_path):
-    """One process with twice the batch is what exchanging every second step comes to; sums differ by rounding."""
+def test_two_workers_train_with_user_defined_strategies_and_compressors(tmp_path):
+    """Exchanging every second step equals one process with twice the batch size, up to rounding."""
     run = neomx_run("-n", 2, PROGRAM, tmp_path / "w")
     assert run.returncode == 0, run.stdout + run.stderr
     one, other = (dict(np.load(tmp_path / f"w-{rank}.npz")) for rank in range(2))
@@ -134,7 +134,7 @@ def test_two_workers_train_by_strategies_and_compressors_of_a_program(tmp_path):
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
     for name in ("gluon", "module", "module all-reduce", "in place", "module divisor"):
         np.testing.assert_allclose(one[name], one[name + " expected"], rtol=0, atol=5e-6, err_msg=name)
-    # All directions of a matrix of five columns, and all elements, are what was to be sent: only rounding differs.
+    # The message contains all directions of a matrix with five columns, and all elements: only rounding differs.
     for name, near in (("low-rank", 1e-5), ("largest", 1e-6), ("fp16", 2e-3)):
         np.testing.assert_allclose(one[name], one["plain"], rtol=0, atol=near, err_msg=name)
     assert np.abs(one["fp16"] - one["plain"]).max() > 1e-7
@@ -171,7 +171,7 @@ MISTAKES = """
 """
 
 
-def test_mistakes_are_refused_on_all_workers(tmp_path):
+def test_mistakes_are_rejected_on_all_workers(tmp_path):
     run = neomx_run("-n", 2, "-s", 1, write(tmp_path, MISTAKES))
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.count("all refused") == 2
@@ -184,12 +184,12 @@ def test_mistakes_are_refused_on_all_workers(tmp_path):
         (lambda: AllReduce(compressor={"type": "2bit"}), "derived from mx.step.Compressor, received {'type'"),
     ],
 )
-def test_what_is_no_strategy_or_compressor(make, words):
+def test_invalid_strategy_or_compressor_is_rejected(make, words):
     with pytest.raises(TypeError, match=words):
         make()
 
 
-def test_a_compressor_is_checked_when_it_is_registered_and_used():
+def test_compressor_is_checked_at_registration_and_use():
     class Incomplete(mx.step.Compressor):
         kind = "incomplete"
 
@@ -210,7 +210,7 @@ def test_a_compressor_is_checked_when_it_is_registered_and_used():
         Other().sum_([0], [torch.ones(2)], [torch.ones(2)], None, "")
 
 
-def test_compression_takes_the_parameters_of_its_kind():
+def test_compression_accepts_the_parameters_of_its_kind():
     make = mx.kv.create("device").set_gradient_compression
     with pytest.raises(
         mx.MXNetError, match="2bit gradient compression accepts 'type' and 'threshold'; unknown .'levels'."
@@ -222,7 +222,7 @@ def test_compression_takes_the_parameters_of_its_kind():
         mx.step.register_compressor(dict)
 
 
-def test_a_gradient_that_is_sent_again_counts_once():
+def test_gradient_sent_twice_counts_once():
     from neomx.comm import compress
 
     made, other = (compress.make({"type": "2bit", "threshold": 0.5}) for _ in range(2))
@@ -236,7 +236,7 @@ def test_a_gradient_that_is_sent_again_counts_once():
     assert made.residuals["w"].tolist() == other.residuals["w"].tolist()
 
 
-def test_a_strategy_keeps_what_its_compressor_kept_back():
+def test_state_of_a_strategy_includes_compressor_residuals():
     from neomx.comm import compress
 
     made, other = (AllReduce(compressor=compress.make({"type": "2bit", "threshold": 0.5})) for _ in range(2))
@@ -253,7 +253,7 @@ def test_a_strategy_keeps_what_its_compressor_kept_back():
     assert AllReduce().state() == {}
 
 
-# ---- gradients leave during backward ----
+# ---- gradients are sent during backward ----
 
 
 def sparse_net():
@@ -264,7 +264,7 @@ def sparse_net():
 
 
 @pytest.mark.parametrize("compression", [None, {"type": "2bit", "threshold": 0.1}, {"type": "fp16"}])
-def test_all_gradients_leave_during_backward(compression):
+def test_all_gradients_are_sent_during_backward(compression):
     from neomx.comm import compress
 
     net = sparse_net()
@@ -278,14 +278,14 @@ def test_all_gradients_leave_during_backward(compression):
         assert not strategy.has_sent()
         loss.backward()
         assert strategy.has_sent()
-        assert all(bucket.travel is not None for bucket in strategy.buckets._buckets)  # without waiting for `step`
+        assert all(bucket.travel is not None for bucket in strategy.buckets._buckets)  # before `step` is called
         trainer.step(1)
     moved = np.abs(net[0].weight.data().asnumpy() - before).sum(axis=1) > 0
-    assert moved.tolist() == [False, True, False, True, False, False]  # rows without a gradient stay
+    assert moved.tolist() == [False, True, False, True, False, False]  # rows without a gradient do not change
     strategy.close()
 
 
-def test_what_a_program_changes_after_backward_is_sent_again():
+def test_gradients_changed_after_backward_are_sent_again():
     net = sparse_net()
     other = sparse_net()
     for one, two in zip(net.collect_params().values(), other.collect_params().values(), strict=True):
@@ -307,7 +307,7 @@ def test_what_a_program_changes_after_backward_is_sent_again():
     strategy.close()
 
 
-def test_a_modules_gradients_leave_during_backward():
+def test_module_gradients_are_sent_during_backward():
     symbol = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2, name="a")
     symbol = mx.sym.MakeLoss(mx.sym.FullyConnected(symbol, num_hidden=1, name="b"))
     modules = [mx.mod.Module(symbol, label_names=None) for _ in range(2)]
@@ -321,8 +321,8 @@ def test_a_modules_gradients_leave_during_backward():
         for module in modules:
             module.forward_backward(mx.io.DataBatch([nd.array(np.arange(12).reshape(4, 3) + step)]))
             if module is modules[0]:
-                assert strategy.has_sent() is (step < 3)  # what was changed once waits from then on
-            if step == 2:  # a gradient that is changed after it has left
+                assert strategy.has_sent() is (step < 3)  # once changed, gradients are sent only in `update`
+            if step == 2:  # change a gradient after it was sent
                 module._exec_group.grad_arrays[0][0][:] = 0.25
             module.update()
     found = [module.get_params()[0] for module in modules]

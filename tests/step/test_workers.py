@@ -1,7 +1,7 @@
-"""Training on 1, 2 and 4 real workers, in every way that gradients meet, gives the weights of one process.
+"""Training on 1, 2 and 4 real workers, with every way to exchange gradients, gives the weights of one process.
 
-The sums over samples are the same, only added in another order: weights may differ by rounding, some 1e-6 after twenty
-steps (measured: 8e-7 at most). On two ranks of one run they are the same to the bit.
+The sums over samples are the same, only in a different order: weights may differ by rounding, about 1e-6 after twenty
+steps (measured: at most 8e-7). On two ranks of one run they are bitwise equal.
 """
 
 import os
@@ -20,7 +20,7 @@ TOLERANCE = 5e-6
 
 @pytest.fixture(scope="session")
 def one_process(tmp_path_factory):
-    """What one process gives for the program of that name."""
+    """Return the weights of one process for the program with this name."""
     folder = tmp_path_factory.mktemp("alone")
     known = {}
 
@@ -69,22 +69,22 @@ def check(program, workers, one_process, folder):
     ],
     ids=lambda value: value[0] if isinstance(value, list) else str(value),
 )
-def test_weights_after_twenty_steps_are_those_of_one_process(workers, servers, store, one_process, tmp_path):
+def test_weights_after_twenty_steps_equal_one_process(workers, servers, store, one_process, tmp_path):
     compare("equal.py", workers, servers, store, one_process, tmp_path)
 
 
 @pytest.mark.parametrize(("workers", "servers"), [(2, 0), (4, 0), (2, 2)])
-def test_odd_steps_too(workers, servers, one_process, tmp_path):
+def test_unusual_steps_equal_one_process(workers, servers, one_process, tmp_path):
     compare("odd.py", workers, servers, ["dist_sync"], one_process, tmp_path)
 
 
 @pytest.mark.parametrize("servers", [0, 2])
-def test_wide_rows_schedules_and_batches_of_one_too(servers, one_process, tmp_path):
+def test_wide_rows_schedules_and_batches_of_one_equal_one_process(servers, one_process, tmp_path):
     compare("once_different.py", 2, servers, [], one_process, tmp_path)
 
 
 @pytest.mark.parametrize("servers", [0, 1])
-def test_trainers_that_a_program_drops_are_let_go(servers):
+def test_dropped_trainers_are_freed(servers):
     run = neomx_run("-n", 2, "-s", servers, HERE / "workers" / "dropped.py", 5)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.count("dropped") == 2
@@ -105,7 +105,7 @@ for _ in range(3):
 
 
 @pytest.mark.parametrize(("store", "told"), [("device", 1), ("dist_sync", 0)])
-def test_workers_that_train_models_of_their_own_are_told_once(store, told, tmp_path):
+def test_workers_that_train_separate_models_warn_once(store, told, tmp_path):
     (tmp_path / "train.py").write_text(ALONE)
     run = neomx_run("-n", 2, tmp_path / "train.py", store)
     assert run.returncode == 0, run.stderr
@@ -113,7 +113,7 @@ def test_workers_that_train_models_of_their_own_are_told_once(store, told, tmp_p
     assert run.stderr.count("pass kvstore='dist_sync'") == told
 
 
-def test_under_torchrun(one_process, tmp_path):
+def test_training_under_torchrun(one_process, tmp_path):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command = [*launcher, str(HERE / "workers" / "equal.py"), str(tmp_path / "w"), "dist_sync"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
@@ -121,7 +121,7 @@ def test_under_torchrun(one_process, tmp_path):
     check("equal.py", 2, one_process, tmp_path)
 
 
-def test_with_the_variables_of_mpirun(one_process, tmp_path):
+def test_training_with_variables_of_mpirun(one_process, tmp_path):
     command = [sys.executable, str(HERE / "workers" / "equal.py"), str(tmp_path / "w"), "dist_sync"]
     place = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": f"job {os.getpid()}"}
     runs = [
@@ -139,12 +139,12 @@ def test_with_the_variables_of_mpirun(one_process, tmp_path):
 
 
 @pytest.mark.parametrize("store", ["dist_async", "dist_stale"])
-def test_without_rounds_two_workers_learn_the_digits(store):
+def test_two_workers_learn_digits_asynchronously(store):
     script = HERE.parent / "examples" / "distributed_digits.py"
     run = neomx_run("-n", 2, "-s", 1, script, "--kvstore", store, "--rate", 0.05)
     assert run.returncode == 0, run.stdout + run.stderr
     accuracy = float(re.search(r"accuracy ([\d.]+)", run.stdout).group(1))
-    assert accuracy > 0.85  # synchronously it is 0.92
+    assert accuracy > 0.85  # synchronous training reaches 0.92
 
 
 SUMS = """

@@ -191,7 +191,7 @@ def failures(rank):
     assert text.count("failed on") == 1 and "worker 3: ValueError" in text, text
     text = refused({"odd": lambda: {"here": [object()]}, **{f"t{n}": outlasts for n in range(6)}})
     assert "task 'odd', on worker 0, failed on worker 0: TypeError" in text, text
-    assert "at ['here'][0]" in text and "not begun: 't3', 't4', 't5'" in text, text
+    assert "at ['here'][0]" in text and "not started: 't3', 't4', 't5'" in text, text
     assert time.monotonic() - began < 180  # the job's timeout is 600
     assert mx.dist.all_reduce(torch.ones(1)).item() == 4.0
 

@@ -1,1 +1,1 @@
-"""A directory for PYTHONPATH: see sitecustomize.py."""
+"""A directory for PYTHONPATH; see sitecustomize.py."""

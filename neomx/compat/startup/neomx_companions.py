@@ -1,4 +1,4 @@
-"""Libraries written beside MXNet, told as they load what they cannot know. Standard library only, as neomx_aliases."""
+"""Patches libraries built on MXNet as they are loaded. Uses only the standard library, as neomx_aliases does."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from types import ModuleType
 
 
 def without_torch(check: ModuleType) -> None:
-    """GluonCV refuses to load beside torch 2. Its MXNet half never uses torch, so let it find none."""
+    """Hide torch from GluonCV, which refuses to load with torch 2; its MXNet half never uses torch."""
 
     def refuse(*versions: str) -> None:
-        raise ImportError("the torch half of gluoncv needs torch < 2; neomx runs on a later one")
+        raise ImportError("the torch half of gluoncv needs torch < 2; neomx uses a later version")
 
     check._require_pytorch_version = refuse  # type: ignore[attr-defined]
 
@@ -28,12 +28,12 @@ class _Loader(SourceFileLoader):
 
 
 class Companions(MetaPathFinder):
-    """Finds the modules that need a change, and no other."""
+    """Finds only the modules that need a patch."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The installed module's spec, with a loader that makes the change."""
+        """Return the spec of the installed module, with a loader that applies the patch."""
         spec = PathFinder.find_spec(fullname, path) if fullname in AFTER_LOADING else None
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
             spec.loader = _Loader(fullname, spec.loader.path)
@@ -41,6 +41,6 @@ class Companions(MetaPathFinder):
 
 
 def install() -> None:
-    """From now on. Twice is once."""
+    """Install the finder. Calling it again is a no-op."""
     if not any(type(finder).__name__ == Companions.__name__ for finder in sys.meta_path):
         sys.meta_path.insert(0, Companions())

@@ -1,6 +1,6 @@
-"""Python runs this by itself in every process of a launched job, since the launcher puts this directory on PYTHONPATH.
+"""Python runs this file in every process of a launched job, because the launcher puts its directory on PYTHONPATH.
 
-A script then runs as plain Python would run it, and so do the processes that it starts.
+Scripts then run as with plain Python, and so do the processes that they start.
 """
 
 import importlib.machinery
@@ -16,7 +16,7 @@ _root = os.path.dirname(os.path.dirname(os.path.dirname(_here)))
 
 
 def _run_hidden() -> None:
-    """Run the system's own sitecustomize, which ours hides."""
+    """Run the system's own sitecustomize, which this file shadows."""
     elsewhere = [entry for entry in sys.path if os.path.abspath(entry) != _here]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)
     if spec is not None and spec.loader is not None:
@@ -26,5 +26,5 @@ def _run_hidden() -> None:
 neomx_aliases.install()
 neomx_companions.install()
 if _root not in sys.path:
-    sys.path.append(_root)  # where neomx is, if it is not installed
+    sys.path.append(_root)  # the location of neomx, if it is not installed
 _run_hidden()

@@ -1,4 +1,4 @@
-"""`mx.contrib.onnx`: the names under which older programs reach `mx.onnx`."""
+"""`mx.contrib.onnx`: the names under which older programs access `mx.onnx`."""
 
 import sys
 
@@ -6,4 +6,4 @@ from ...onnx import export_model, get_model_metadata, import_model, import_to_gl
 
 __all__ = ["export_model", "get_model_metadata", "import_model", "import_to_gluon", "mx2onnx", "onnx2mx"]
 
-mx2onnx = onnx2mx = sys.modules[__name__]  # MXNet's two halves of it
+mx2onnx = onnx2mx = sys.modules[__name__]  # MXNet's modules for export and import

@@ -1,4 +1,4 @@
-"""mx.contrib.svrg_optimization: training with gradients of less variance."""
+"""mx.contrib.svrg_optimization: training with variance-reduced gradients."""
 
 from . import svrg_module
 

@@ -1,4 +1,4 @@
-"""SVRGModule: a Module whose steps know the gradient over all data, as of some epochs ago."""
+"""SVRGModule: a Module that trains with stochastic variance reduced gradients (SVRG)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ...ndarray import NDArray
 
 __all__ = ["SVRGModule"]
 
-ContextArrays = list[list[NDArray | None]]  # of each parameter, an array for each context
+ContextArrays = list[list[NDArray | None]]  # for each parameter, an array per context
 
 
 class SVRGModule(Module):
-    """A Module that steps by stochastic variance reduced gradients.
+    """A Module that trains with stochastic variance reduced gradients.
 
-    Every `update_freq` epochs `fit` keeps the weights as they are then and computes their gradient over all of the
-    training data. A step takes a batch's gradient, less that of the kept weights for this batch, plus theirs over all.
-    Each of several workers does so for its own data; what they send is added up as any gradients are.
+    Every `update_freq` epochs `fit` saves a copy of the weights and computes their gradient over all training data. A
+    step uses the gradient of the batch, minus the gradient of the saved weights for the same batch, plus the full
+    gradient. With several workers, each does this for its own data, and the resulting gradients are summed as usual.
     """
 
     def __init__(
@@ -45,24 +45,24 @@ class SVRGModule(Module):
         named = (symbol, data_names, label_names, logger, context, work_load_list, fixed_param_names, state_names)
         super().__init__(*named, group2ctxs, compression_params)
         self.update_freq = update_freq
-        self._kept = Module(*named, group2ctxs)  # the weights of some epochs ago
+        self._kept = Module(*named, group2ctxs)  # the saved weights
         self._full_grads: ContextArrays | None = None
 
     def bind(self, data_shapes: Any, label_shapes: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Make executors for data and labels of these shapes, for both sets of weights."""
+        """Create executors for data and labels of these shapes, for both sets of weights."""
         bound = self.binded and not (kwargs.get("force_rebind") or (len(args) > 2 and args[2]))
         super().bind(data_shapes, label_shapes, *args, **kwargs)
         if self.for_training and not bound:
             self._kept.bind(data_shapes, label_shapes, *args, **kwargs)
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
-        """Take data of other shapes from now on."""
+        """Change the shapes of the data and labels."""
         super().reshape(data_shapes, label_shapes)
         if self._kept.binded:
             self._kept.reshape(data_shapes, label_shapes)
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Compute the outputs, in training those of the kept weights too."""
+        """Compute the outputs; in training also those of the saved weights."""
         super().forward(data_batch, is_train)
         if self._trains(is_train):
             self._kept.forward(data_batch, is_train)
@@ -77,9 +77,9 @@ class SVRGModule(Module):
             self._kept.backward(out_grads)
 
     def update(self) -> None:
-        """Change the parameters by the gradients of less variance."""
+        """Update the parameters by the variance-reduced gradients."""
         if self._full_grads is None:
-            raise MXNetError("SVRGModule.update: expected the gradients over all data. Call update_full_grads first")
+            raise MXNetError("SVRGModule.update: the full gradients are missing. Call update_full_grads first")
         own, kept = self._exec_group.grad_arrays, self._kept._exec_group.grad_arrays
         for row, old_row, full_row in zip(own, kept, self._full_grads, strict=True):
             for gradient, old, full in zip(row, old_row, full_row, strict=True):
@@ -88,10 +88,9 @@ class SVRGModule(Module):
         super().update()
 
     def update_full_grads(self, train_data: Any) -> None:
-        """Keep the weights as they are now, and compute their gradient over all of an iterator's data, per batch.
+        """Save the current weights, and compute their mean gradient per batch over all data of an iterator.
 
-        As in MXNet, the sum begins with the gradient that was found the last time, and the part of a batch that only
-        fills it up does not count as data.
+        As in MXNet, the sum starts with the gradient of the previous call, and padding samples do not count as data.
         """
         arg_params, aux_params = self.get_params()
         self._kept.init_params(arg_params=arg_params, aux_params=aux_params, force_init=True)
@@ -110,7 +109,7 @@ class SVRGModule(Module):
                         total += gradient
         train_data.reset()
         if count <= 0:
-            raise MXNetError("SVRGModule.update_full_grads: expected an iterator with batches, and it gave none")
+            raise MXNetError("SVRGModule.update_full_grads: expected an iterator with batches, received an empty one")
         self._full_grads = [[None if total is None else total / count for total in row] for row in totals]
 
     def _begin_epoch(self, epoch: int, train_data: Any) -> None:

@@ -1,4 +1,4 @@
-"""`mx.contrib.text`: words as numbers, and vectors for words."""
+"""`mx.contrib.text`: vocabularies and word embeddings."""
 
 from . import embedding, utils, vocab
 

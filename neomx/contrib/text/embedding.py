@@ -1,4 +1,4 @@
-"""Vectors for words: GloVe's, fastText's, or those of a file of one's own."""
+"""Word embeddings: GloVe, fastText, or vectors from a user's file."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 _ROOT = os.path.join(data_dir(), "embeddings")
-# For each kind: {file: (its SHA-1, the archive that holds it, the archive's SHA-1)}
+# For each kind: {file: (its SHA-1, the archive that contains it, the archive's SHA-1)}
 _PUBLISHED = json.loads(pathlib.Path(__file__).with_name("pretrained.json").read_text())
 Maker = Callable[..., NDArray]
 
 
 class _TokenEmbedding(Vocabulary):
-    """A vocabulary with a vector for each token; the unknown token's is that of all that have none."""
+    """A vocabulary with a vector for each token; tokens without a vector get that of the unknown token."""
 
     pretrained_file_name_sha1: dict[str, str] = {}
 
@@ -47,7 +47,7 @@ class _TokenEmbedding(Vocabulary):
 
     @classmethod
     def _get_pretrained_file(cls, embedding_root: str, pretrained_file_name: str) -> str:
-        """The path of a published file, fetched if it is not there."""
+        """Return the path of a published file, downloading it if it does not exist."""
         kind = cls.__name__.lower()
         if pretrained_file_name not in cls.pretrained_file_name_sha1:
             raise KeyError(
@@ -61,7 +61,7 @@ class _TokenEmbedding(Vocabulary):
     def _load_embedding(
         self, pretrained_file_path: str, elem_delim: str, init_unknown_vec: Maker, encoding: str = "utf8"
     ) -> None:
-        """Take the file's tokens and vectors; a token's first vector is the one that counts."""
+        """Load the tokens and vectors of a file; if a token occurs twice, its first vector is used."""
         path = os.path.expanduser(pretrained_file_path)
         if not os.path.isfile(path):
             raise ValueError(
@@ -85,7 +85,7 @@ class _TokenEmbedding(Vocabulary):
         self._idx_to_vec = nd.array(made)
 
     def _adopt(self, vocabulary: Vocabulary, embeddings: Sequence[_TokenEmbedding]) -> None:
-        """Take the tokens of a vocabulary, and for each its vectors in all embeddings, end to end."""
+        """Take the tokens of a vocabulary, and concatenate each token's vectors of all embeddings."""
         vectors = [each.get_vecs_by_tokens(vocabulary.idx_to_token[1:]) for each in embeddings]
         unknown = nd.concat(*[each.idx_to_vec[UNKNOWN_INDEX] for each in embeddings], dim=0).expand_dims(0)
         rest = nd.concat(*vectors, dim=1) if len(vocabulary) > 1 else None
@@ -97,17 +97,17 @@ class _TokenEmbedding(Vocabulary):
 
     @property
     def vec_len(self) -> int:
-        """How long a vector is."""
+        """The length of a vector."""
         return self.idx_to_vec.shape[1]
 
     @property
     def idx_to_vec(self) -> NDArray:
-        """The vectors, in the order of the tokens' numbers."""
-        assert self._idx_to_vec is not None, f"{type(self).__name__} has loaded no vectors yet"
+        """The vectors, in the order of the token indices."""
+        assert self._idx_to_vec is not None, f"{type(self).__name__} has not loaded any vectors yet"
         return self._idx_to_vec
 
     def get_vecs_by_tokens(self, tokens: str | list[str], lower_case_backup: bool = False) -> NDArray:
-        """The vector of a token, or an array of those of a list; in lower case too if one is unknown, if asked to."""
+        """Return the vector of a token, or an array for a list; `lower_case_backup` retries unknown tokens."""
         wanted = [tokens] if not isinstance(tokens, list) else tokens
         if lower_case_backup:
             wanted = [token if token in self._token_to_idx else token.lower() for token in wanted]
@@ -116,7 +116,7 @@ class _TokenEmbedding(Vocabulary):
         return vectors if isinstance(tokens, list) else vectors[0]
 
     def update_token_vectors(self, tokens: str | list[str], new_vectors: NDArray) -> None:
-        """Put other vectors in the place of those of known tokens."""
+        """Replace the vectors of known tokens."""
         names = tokens if isinstance(tokens, list) else [tokens]
         dims = (1, 2) if len(names) == 1 else (2,)
         if not isinstance(new_vectors, NDArray) or len(new_vectors.shape) not in dims:
@@ -125,7 +125,7 @@ class _TokenEmbedding(Vocabulary):
         vectors = new_vectors.reshape((1, -1)) if len(new_vectors.shape) == 1 else new_vectors
         if vectors.shape != (len(names), self.vec_len):
             raise AssertionError(
-                f"new_vectors must have shape {(len(names), self.vec_len)}, that of the tokens and of a vector; "
+                f"new_vectors must have shape {(len(names), self.vec_len)}, (number of tokens, vector length); "
                 f"received {new_vectors.shape}"
             )
         for token in names:
@@ -138,15 +138,15 @@ class _TokenEmbedding(Vocabulary):
 
 
 class _VectorFile:
-    """A text file with a token and its vector in each line."""
+    """A text file with a token and its vector on each line."""
 
     def __init__(self, path: str, elem_delim: str, encoding: str):
         self.path, self.elem_delim, self.encoding = path, elem_delim, encoding
-        self.rows: dict[str, int] = {}  # of each token
+        self.rows: dict[str, int] = {}  # by token
         self.length = 0
 
     def vectors(self) -> np.ndarray:
-        """All vectors, a row for each token in `rows`."""
+        """Return all vectors, one row for each token in `rows`."""
         numbers = flat.array("f")
         with open(self.path, encoding=self.encoding) as file:
             for number, line in enumerate(self._lines(file), 1):
@@ -154,7 +154,7 @@ class _VectorFile:
                 if not token and not words:
                     continue
                 vector = self._numbers(number, token, words)
-                if len(vector) == 1:  # as many lines and columns as there are: a header
+                if len(vector) == 1:  # the numbers of lines and columns: a header
                     self._skip(number, f"token {token} with 1-dimensional vector {vector} is likely a header")
                 elif token in self.rows:
                     self._skip(number, f"token {token} has a vector already")
@@ -163,20 +163,20 @@ class _VectorFile:
                     numbers.extend(vector)
                     self.rows[token] = len(self.rows)
         if not self.rows:
-            raise ValueError(f"{self.path} has no line with a token and a vector, set apart by {self.elem_delim!r}")
+            raise ValueError(f"{self.path} has no line with a token and a vector separated by {self.elem_delim!r}")
         return np.frombuffer(numbers, np.float32).reshape(len(self.rows), self.length)
 
     def _lines(self, file: TextIO) -> Iterator[str]:
         try:
             yield from file
         except UnicodeDecodeError as error:
-            raise ValueError(f"{self.path} is no text in {self.encoding}: {error}") from error
+            raise ValueError(f"{self.path} is not {self.encoding} text: {error}") from error
 
     def _skip(self, number: int, why: str) -> None:
         warnings.warn(f"At line {number} of {self.path}: {why}; it is skipped", stacklevel=5)
 
     def _numbers(self, number: int, token: str, words: list[str]) -> list[float]:
-        """The vector in a line; lines that are skipped must be whole, too."""
+        """Parse the vector on a line; also called for skipped lines, to validate them."""
         if not words:
             raise AssertionError(f"At line {number} of {self.path}: token {token} has no vector")
         try:
@@ -188,34 +188,34 @@ class _VectorFile:
         self.length = self.length or len(vector)
         if len(vector) != self.length:
             raise AssertionError(
-                f"At line {number} of {self.path}: the vector of token {token} has {len(vector)} numbers, "
-                f"expected {self.length} as before"
+                f"At line {number} of {self.path}: the vector of token {token} has {len(vector)} values, "
+                f"expected {self.length} as in the previous lines"
             )
 
 
 register = registry.get_register_func(_TokenEmbedding, "token embedding")
-register.__doc__ = "Decorate a class of embeddings to make it known to `create`."
+register.__doc__ = "Register a class of embeddings for `create`. Use as a decorator."
 _create = registry.get_create_func(_TokenEmbedding, "token embedding")
 
 
 def create(embedding_name: str, **kwargs: Any) -> Any:
-    """An embedding by its kind's name, 'glove', 'fasttext' or a registered one: `create('glove', ...)`."""
+    """Return an embedding by name, 'glove', 'fasttext' or a registered one: `create('glove', ...)`."""
     return _create(embedding_name, **kwargs)
 
 
 def get_pretrained_file_names(embedding_name: str | None = None) -> Any:
-    """The files that are published of a kind of embedding; without a name, {kind: files}."""
+    """Return the names of the published files of an embedding; without a name, {embedding: files}."""
     kinds = registry.get_registry(_TokenEmbedding)
     files = {name: list(kind.pretrained_file_name_sha1) for name, kind in kinds.items()}  # type: ignore[attr-defined]
     if embedding_name is None:
         return files
     if embedding_name not in files:
-        raise KeyError(f"Cannot find `embedding_name` {embedding_name}. There are: {', '.join(sorted(files))}")
+        raise KeyError(f"Cannot find `embedding_name` {embedding_name}. Valid names: {', '.join(sorted(files))}")
     return files[embedding_name]
 
 
 class _Published(_TokenEmbedding):
-    """Vectors of a published file, which is expected in the folder of its kind below `embedding_root`."""
+    """Vectors of a published file, stored in the subfolder of its embedding in `embedding_root`."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class _Published(_TokenEmbedding):
 
 @register
 class GloVe(_Published):
-    """The vectors of nlp.stanford.edu/projects/glove."""
+    """GloVe vectors, from nlp.stanford.edu/projects/glove."""
 
     pretrained_file_name_sha1 = {file: sha1 for file, (sha1, _, _) in _PUBLISHED["glove"].items()}
 
@@ -251,7 +251,7 @@ class GloVe(_Published):
 
 @register
 class FastText(_Published):
-    """The vectors of fasttext.cc."""
+    """fastText vectors, from fasttext.cc."""
 
     pretrained_file_name_sha1 = {file: sha1 for file, (sha1, _, _) in _PUBLISHED["fasttext"].items()}
 
@@ -267,7 +267,7 @@ class FastText(_Published):
 
 
 class CustomEmbedding(_TokenEmbedding):
-    """The vectors of a text file: in each line a token and its numbers, set apart by `elem_delim`."""
+    """Vectors of a text file with a token and its values on each line, separated by `elem_delim`."""
 
     def __init__(
         self,
@@ -285,7 +285,7 @@ class CustomEmbedding(_TokenEmbedding):
 
 
 class CompositeEmbedding(_TokenEmbedding):
-    """For each token of a vocabulary its vectors in one or several embeddings, end to end."""
+    """The concatenated vectors of one or several embeddings for each token of a vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary, token_embeddings: Any):
         embeddings = list(token_embeddings) if isinstance(token_embeddings, (list, tuple)) else [token_embeddings]
@@ -293,7 +293,7 @@ class CompositeEmbedding(_TokenEmbedding):
             raise AssertionError(f"`vocabulary` must be a Vocabulary, received {vocabulary!r:.80}")
         if not embeddings or not all(isinstance(each, _TokenEmbedding) for each in embeddings):
             raise AssertionError(
-                f"`token_embeddings` must be an embedding or a list of some, received {embeddings!r:.80}"
+                f"`token_embeddings` must be an embedding or a list of embeddings, received {embeddings!r:.80}"
             )
         super().__init__()
         self._adopt(vocabulary, embeddings)

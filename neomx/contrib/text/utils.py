@@ -1,4 +1,4 @@
-"""Counting words."""
+"""Token counts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def count_tokens_from_str(
     to_lower: bool = False,
     counter_to_update: Counter | None = None,
 ) -> Counter:
-    """How often each token is in a text; the delimiters are regular expressions.
+    """Count the tokens in a text; the delimiters are regular expressions.
 
-    `counter_to_update` is counted on, and is what is returned.
+    The counts are added to `counter_to_update` if given. Returns the counter.
     """
     tokens = filter(None, re.split(f"{token_delim}|{seq_delim}", source_str))
     counter = Counter() if counter_to_update is None else counter_to_update

@@ -1,4 +1,4 @@
-"""Numbers for the words of a text."""
+"""The vocabulary: indices for the tokens of a text."""
 
 from ...gluon.contrib.data.vocabulary import Vocabulary
 
