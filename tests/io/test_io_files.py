@@ -117,7 +117,9 @@ def test_libsvm_iter_errors():
     write(d_t="1 0:1\n2 1:2\n", over_t="1 3:1\n2 7:1\n", bad_t="1 0:x\n", one_t="1 0:1\n")
     for message, attrs in {
         "cannot open nowhere.t": {"data_libsvm": "nowhere.t"},
-        r"line 2: columns must be in \[0, 5\), received 7 to 7; columns count from 0": {"data_libsvm": "over.t"},
+        r"over.t, line 2: columns must be in \[0, 5\), received 7 to 7; columns count from 0": {
+            "data_libsvm": "over.t"
+        },
         "bad.t, line 1: expected 'label column:value ...': could not convert string to float: 'x'": {
             "data_libsvm": "bad.t"
         },
