@@ -1,4 +1,4 @@
-"""Train a LeNet on handwritten digits, on any number of workers:
+"""Train a LeNet on handwritten digits, on any number of workers.
 
     neomx run -n 2 examples/distributed_digits.py
 

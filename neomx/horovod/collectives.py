@@ -21,6 +21,7 @@ _REDUCED_BY = {Average: "sum", Sum: "sum", Min: "min", Max: "max", Product: "pro
 
 
 def tensor_of(value: Any, call: str) -> torch.Tensor:
+    """Return the tensor of an array, or raise an error that names the function called."""
     if not isinstance(value, NDArray):
         raise TypeError(f"hvd.{call} expects an NDArray, received {type(value).__name__} {value!r:.80}")
     if value.stype != "default":
@@ -161,6 +162,7 @@ def grouped_allgather(
 
 
 def root_among(root_rank: int, members: ProcessSet) -> int:
+    """Return the position of `root_rank` among the members of a process set."""
     if root_rank not in members.ranks:
         raise ValueError(f"root_rank must be one of the workers {members.ranks}, received {root_rank!r}")
     return members.ranks.index(root_rank)

@@ -104,7 +104,9 @@ def _is_shape(value: Any) -> bool:
 
 
 def csr_matrix(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None) -> CSRNDArray:
-    """Return a csr array from one of
+    """Return a csr array.
+
+    The first argument is one of:
 
     - a dense matrix (a list, a numpy array, an NDArray), a csr array or a scipy.sparse matrix
     - (rows, columns): an array of zeros
@@ -150,7 +152,9 @@ def _csr_of_coordinates(arg1: Any, shape: Any, ctx: Context, dtype: Any) -> CSRN
 
 
 def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None) -> RowSparseNDArray:
-    """Return a row_sparse array from one of
+    """Return a row_sparse array.
+
+    The first argument is one of:
 
     - dense data (a list, a numpy array, an NDArray) or a row_sparse array
     - a shape with at least two dimensions: an array of zeros

@@ -165,8 +165,10 @@ def _border_index(before: int, length: int, after: int, kind: int, device: torch
 def cv_border(
     src: Tensor, *, top: int, bot: int, left: int, right: int, type: int = 0, value: float = 0.0, values: Floats = ()
 ) -> Tensor:
-    """An image (h, w, c) with a border. `type` is 0 for `value`, or `values` per channel; 1 for the edge pixels;
-    2 for reflection; 3 for wrapping; 4 for reflection without repeating the edge.
+    """An image (h, w, c) with a border.
+
+    `type` is 0 for `value`, or `values` per channel; 1 for the edge pixels; 2 for reflection; 3 for wrapping; 4 for
+    reflection without repeating the edge.
     """
     if src.dim() != 3 or not src.numel():
         raise MXNetError("expected a nonempty image (h, w, c)")

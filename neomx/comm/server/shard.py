@@ -189,7 +189,6 @@ class Shard:
 
     def agree(self, specs: list[KeySpec], rank: int) -> None:
         """Wait until worker 0 has declared these keys, and check that its declarations are the same."""
-
         with self._changed:
             self._until(
                 rank,

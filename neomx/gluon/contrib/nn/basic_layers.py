@@ -137,7 +137,6 @@ class SyncBatchNorm(BatchNorm):
 
 def sync_over(group: Group | None) -> None:
     """Make SyncBatchNorm sum over the workers of this `comm` group from now on. None means all workers."""
-
     if group is None:
         state.norm_total = None
         return
