@@ -114,13 +114,13 @@ class RecordPipeline:
 
     def _filled(self, places: list[tuple[int, RecordPosition]], pad: int) -> _Plan:
         begun = self._one_pass()
-        places += islice(begun, pad)
+        more = list(islice(begun, pad))
         check(
             self._who,
-            len(places) == self.size,
-            f"the number of records, {len(places) // 2}, must be bigger than batch_size, {self.size}",
+            len(more) == pad,
+            f"the number of records, {len(more)}, must be bigger than batch_size, {self.size}",
         )
-        return _Plan(places, pad, begun)
+        return _Plan(places + more, pad, begun)
 
 
 class _Batch:
