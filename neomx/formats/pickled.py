@@ -267,7 +267,7 @@ def _written_group(value: Any) -> Iterator[bytes]:
     elif isinstance(value, (tuple, list)):
         begin, items, end = b"(", list(value), b"t" if isinstance(value, tuple) else b"l"
     else:
-        raise MXNetError(f"cannot write a {type(value).__name__} to a pickle for MXNet: {value!r:.80}")
+        raise MXNetError(f"cannot write an object of type {type(value).__name__} to a pickle for MXNet: {value!r:.80}")
     yield begin
     for each in items:
         yield from _written(each)

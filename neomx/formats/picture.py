@@ -220,7 +220,7 @@ def _call(name: str, pixels: np.ndarray, *args: Any, **options: Any) -> np.ndarr
         result = getattr(cv2, name)(pixels, *args, **options)
     except cv2.error as error:
         raise MXNetError(
-            f"{name} of a {pixels.dtype} image of shape {pixels.shape} with {args} failed: {error.err}"
+            f"{name} of an image (dtype {pixels.dtype}, shape {pixels.shape}) with {args} failed: {error.err}"
         ) from error
     return result[:, :, None] if result.ndim == 2 else result
 

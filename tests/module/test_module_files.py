@@ -85,7 +85,7 @@ def test_pickle_roundtrip():
     assert pickled.read(pickled.write(deep)) == deep == pickle.loads(pickled.write(deep))
     instance = pickled.read(pickled.write(pickled.Instance(pickled.Name("a.b", "C"), (None,), {"x": 1})))
     assert (instance.maker, instance.arguments, instance.state) == (pickled.Name("a.b", "C"), (None,), {"x": 1})
-    with pytest.raises(mx.MXNetError, match="cannot write a object to a pickle for MXNet"):
+    with pytest.raises(mx.MXNetError, match="cannot write an object of type object to a pickle for MXNet"):
         pickled.write({"a": object()})
 
 
