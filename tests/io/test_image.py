@@ -73,7 +73,7 @@ def test_convert_between_color_spaces():
             r"expected a uint8 image .*, received int32 \(12, 16, 3\)",
         ),
         (lambda: picture.encode(pixels()[:, :, :2], 5, ".png"), r"received uint8 \(12, 16, 2\)"),
-        (lambda: picture.resize(pixels(), 0, 5), r"resize of a uint8 image of shape \(12, 16, 3\) with"),
+        (lambda: picture.resize(pixels(), 0, 5), r"resize of an image \(dtype uint8, shape \(12, 16, 3\)\) with"),
         (lambda: picture.resize(pixels(), 5, 5, 77), "Unknown interpolation"),
         (lambda: picture.resize(pixels().astype("int64"), 5, 5), "of a int64 image"),
         (lambda: picture.pad(pixels(), -1, 0, 0, 0), "copyMakeBorder of a uint8 image"),
