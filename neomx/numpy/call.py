@@ -55,7 +55,15 @@ def call(name: str, arrays: Sequence[Any] = (), out: Any = None, **attrs: Any) -
     if not arrays and _front.symbols:
         return _symbol(name, (), attrs)
     op = OPS[name]
-    return apply(op, arrays, op.changed(attrs) if attrs else attrs, out, ndarray)
+    if attrs:
+        given, attrs, unchanged = attrs, {}, op.unchanged
+        try:
+            for key, value in given.items():
+                if value is not unchanged[key]:  # a default is neither converted nor passed on
+                    attrs[key] = op.attrs[key](value)
+        except (TypeError, ValueError, SyntaxError):
+            op.convert(key, value)  # raises an error that names the attribute
+    return apply(op, arrays, attrs, out, ndarray)
 
 
 def call_any(name: str, args: Sequence[Any], attrs: dict[str, Any], out: Any = None) -> Any:

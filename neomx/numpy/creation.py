@@ -117,7 +117,8 @@ def full_like(
     a: Any, fill_value: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None, out: Any = None
 ) -> Any:
     """Return an array with the shape of `a`, and by default its dtype, filled with a number."""
-    _only_rows_first(order)
+    if order != "C":
+        _only_rows_first(order)
     if dtype is None:  # not written to files
         return call("_npi_full_like", (a,), out, fill_value=fill_value)
     return call("_npi_full_like", (a,), out, fill_value=fill_value, dtype=dtype)

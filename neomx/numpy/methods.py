@@ -87,15 +87,15 @@ class Methods:
 
     def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """`np.max` of this array."""
-        return np.max(self, axis=axis, keepdims=keepdims, out=out)
+        return np.max(self, axis, keepdims, out)
 
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """`np.mean` of this array."""
-        return np.mean(self, axis=axis, dtype=dtype, keepdims=keepdims, out=out)
+        return np.mean(self, axis, dtype, out, keepdims)
 
     def min(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """`np.min` of this array."""
-        return np.min(self, axis=axis, keepdims=keepdims, out=out)
+        return np.min(self, axis, keepdims, out)
 
     def nonzero(self) -> Any:
         """`np.nonzero` of this array."""
@@ -130,7 +130,7 @@ class Methods:
 
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """`np.sum` of this array."""
-        return np.sum(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims)
+        return np.sum(self, axis, dtype, keepdims, None, out)
 
     def swapaxes(self, axis1: int, axis2: int) -> Any:
         """`np.swapaxes` of this array."""

@@ -48,9 +48,11 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 def einsum(*operands: Any, **kwargs: Any) -> Any:
     """Einstein summation: `einsum("ij,jk->ik", a, b, optimize=False, out=None)`."""
-    subscripts, *arrays = operands
+    subscripts, arrays = operands[0] if operands else None, operands[1:]
     if not isinstance(subscripts, str):
         raise TypeError(f"einsum expects the subscripts as a string first, received {type(subscripts).__name__}")
+    if not kwargs:
+        return call("_npi_einsum", arrays, num_args=len(arrays), subscripts=subscripts)
     out, optimize = kwargs.pop("out", None), kwargs.pop("optimize", False)
     if kwargs:
         raise TypeError(f"einsum has no argument {', '.join(kwargs)}. Expected optimize or out")

@@ -396,6 +396,7 @@ for _compute1, _names, _doc in _SCALAR:
 
 
 _LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)}
+_FLOAT, _LARGEST_FLOAT = torch.float32, _LARGEST[torch.float32]
 
 
 def _bound(number: float, dtype: torch.dtype) -> float:
@@ -409,11 +410,10 @@ def _bound(number: float, dtype: torch.dtype) -> float:
 @op("clip", "_npi_clip", infer="same")
 def clip(data: Tensor, *, a_min: float, a_max: float) -> Tensor:
     """Clip the elements to [a_min, a_max]."""
+    if data.dtype is _FLOAT and -_LARGEST_FLOAT <= a_min <= a_max <= _LARGEST_FLOAT:  # fast path for the common case
+        return data.clamp(a_min, a_max)
     if data.dtype is torch.bool:
         raise MXNetError("expected a numeric array, got bool. Convert it with astype")
-    limit = _LARGEST.get(data.dtype, -1.0)
-    if -limit <= a_min <= a_max <= limit:  # fast path for the common case
-        return torch.clamp(data, a_min, a_max)
     low, high = _bound(a_min, data.dtype), _bound(a_max, data.dtype)
     if low > high:  # MXNet tests a_max first, so no element lies between
         return torch.where(data > high, high, low).to(data.dtype)

@@ -23,7 +23,7 @@ def _like_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
 def np_full_like(a: Tensor, *, fill_value: float, ctx: Ctx = FILLED_IN, dtype: DType | None = None) -> Tensor:
     """An array with the shape of `a`, filled with `fill_value`."""
     if a.dtype is _FLOAT and dtype is None and a.is_contiguous():  # fast path for the common case
-        return torch.full_like(a, fill_value)
+        return torch.ones_like(a) if fill_value == 1 else torch.full_like(a, fill_value)
     value = number(fill_value, dtype or a.dtype)
     return torch.full_like(a, value, dtype=dtype, memory_format=torch.contiguous_format)
 

@@ -61,8 +61,10 @@ def _fresh_einsum(*data: Tensor, num_args: int, subscripts: str = "", optimize: 
     else:
         result = torch._VF.einsum(subscripts, data)  # type: ignore[attr-defined]
     base = result._base
-    if base is not None and any(base is each or base is each._base for each in data):
-        return result.clone(memory_format=torch.contiguous_format)
+    if base is not None:
+        for each in data:
+            if base is each or base is each._base:
+                return result.clone(memory_format=torch.contiguous_format)
     return result
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..base import MXNetError
-from .reduce import axes_of, dims, extreme
+from .reduce import axes_of, extreme
 from .table import Axis, DType, Types, op, typed
 
 Tensor = torch.Tensor
@@ -55,7 +55,9 @@ def np_sum(
 ) -> Tensor:
     """The sum of the elements."""
     if a.dtype is _FLOAT and dtype is None and initial is None and axis != ():  # fast path for the common case
-        return torch.sum(a, dims(axis), keepdims) if axis or keepdims else torch.sum(a)
+        if axis is None and not keepdims:
+            return a.sum()
+        return a.sum(axis[0] if axis and len(axis) == 1 else axis, keepdims)
     _refuse_initial(initial)
     result = _total_dtype(a.dtype, dtype)
     axes = np_axes(a, axis)
@@ -84,7 +86,7 @@ def np_prod(
 def np_max(a: Tensor, *, axis: Axis = None, keepdims: bool = False, initial: float | None = None) -> Tensor:
     """The largest element. Each of several equal maxima receives the full gradient."""
     if a.dtype is _FLOAT and initial is None and axis != () and not a.requires_grad:  # fast path for the common case
-        return torch.amax(a, dims(axis or ()), keepdims)
+        return a.amax(axis[0] if axis and len(axis) == 1 else axis or (), keepdims)
     return _np_extreme(a, axis, keepdims, initial, True)
 
 
@@ -92,7 +94,7 @@ def np_max(a: Tensor, *, axis: Axis = None, keepdims: bool = False, initial: flo
 def np_min(a: Tensor, *, axis: Axis = None, keepdims: bool = False, initial: float | None = None) -> Tensor:
     """The smallest element. Each of several equal minima receives the full gradient."""
     if a.dtype is _FLOAT and initial is None and axis != () and not a.requires_grad:  # fast path for the common case
-        return torch.amin(a, dims(axis or ()), keepdims)
+        return a.amin(axis[0] if axis and len(axis) == 1 else axis or (), keepdims)
     return _np_extreme(a, axis, keepdims, initial, False)
 
 
@@ -127,7 +129,9 @@ def np_mean(
 ) -> Tensor:
     """The mean of the elements, float32 for integers. An integer `dtype` truncates it."""
     if a.dtype is _FLOAT and dtype is None and initial is None and axis != ():  # fast path for the common case
-        return torch.mean(a, dims(axis), keepdims) if axis or keepdims else torch.mean(a)
+        if axis is None and not keepdims:
+            return a.mean()
+        return a.mean(axis[0] if axis and len(axis) == 1 else axis, keepdims)
     _refuse_initial(initial)
     result = _mean_dtype(a.dtype, dtype)
     axes = np_axes(a, axis)

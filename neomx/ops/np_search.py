@@ -38,7 +38,7 @@ def np_argmax(data: Tensor, *, axis: int | None = None, keepdims: bool = False) 
     """The index of the largest element, along `axis` or in the flattened array. Ties return the first index."""
     if data.dtype is not _FLOAT or not data.numel():
         data = _searched(data, axis)
-    return torch.argmax(data, axis, keepdims)
+    return data.argmax(axis, keepdims)
 
 
 @op("_npi_argmin", types=typed([torch.int64]))
@@ -46,7 +46,7 @@ def np_argmin(data: Tensor, *, axis: int | None = None, keepdims: bool = False) 
     """The index of the smallest element, along `axis` or in the flattened array. Ties return the first index."""
     if data.dtype is not _FLOAT or not data.numel():
         data = _searched(data, axis)
-    return torch.argmin(data, axis, keepdims)
+    return data.argmin(axis, keepdims)
 
 
 def _searched(data: Tensor, axis: int | None) -> Tensor:

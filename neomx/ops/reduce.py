@@ -214,10 +214,11 @@ def cumsum(a: Tensor, *, axis: int | None = None, dtype: DType | None = None) ->
     """The cumulative sum of the elements, along an axis or of the flattened array."""
     if axis is None:
         a, axis = a.reshape(-1), 0
-    if not -a.dim() <= axis < a.dim():
+    rank = a.dim()
+    if not -rank <= axis < rank:
         axes_of(a, (axis,))  # raises an error that names the axis
     if dtype is None:
         if a.dtype.is_floating_point:
-            return torch.cumsum(a, axis)
+            return a.cumsum(axis)
         dtype = torch.int64 if a.dtype is torch.bool else a.dtype
     return torch.cumsum(a, axis, dtype=dtype)

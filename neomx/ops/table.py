@@ -213,17 +213,6 @@ class Op:
             raise MXNetError(f"{self.name}: missing argument {missing}. Signature: {self.signature()}")
         return attrs
 
-    def changed(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the attributes that differ from the defaults, converted."""
-        attrs, unchanged = {}, self.unchanged
-        try:
-            for name, value in given.items():
-                if value is not unchanged[name]:
-                    attrs[name] = self.attrs[name](value)
-        except (TypeError, ValueError, SyntaxError):
-            self.convert(name, value)  # raises a descriptive error
-        return attrs
-
     def convert(self, name: str, value: Any) -> Any:
         """Convert the value of an attribute for the op's function, from any spelling that MXNet accepts."""
         try:

@@ -76,8 +76,8 @@ def test_convert_between_color_spaces():
         (lambda: picture.resize(pixels(), 0, 5), r"resize of an image \(dtype uint8, shape \(12, 16, 3\)\) with"),
         (lambda: picture.resize(pixels(), 5, 5, 77), "Unknown interpolation"),
         (lambda: picture.resize(pixels().astype("int64"), 5, 5), "of a int64 image"),
-        (lambda: picture.pad(pixels(), -1, 0, 0, 0), "copyMakeBorder of a uint8 image"),
-        (lambda: picture.convert(pixels()[:, :, :1], "RGB2HLS"), "cvtColor of a uint8 image"),
+        (lambda: picture.pad(pixels(), -1, 0, 0, 0), "copyMakeBorder of an image"),
+        (lambda: picture.convert(pixels()[:, :, :1], "RGB2HLS"), "cvtColor of an image"),
         (lambda: mx.image.imresize(mx.nd.zeros((4, 4)), 2, 2), r"_cvimresize.*expected an image"),
         (
             lambda: mx.image.imread(pathlib.Path(FIXTURES) / "none.jpg"),
