@@ -75,7 +75,7 @@ def test_convert_between_color_spaces():
         (lambda: picture.encode(pixels()[:, :, :2], 5, ".png"), r"received uint8 \(12, 16, 2\)"),
         (lambda: picture.resize(pixels(), 0, 5), r"resize of an image \(dtype uint8, shape \(12, 16, 3\)\) with"),
         (lambda: picture.resize(pixels(), 5, 5, 77), "Unknown interpolation"),
-        (lambda: picture.resize(pixels().astype("int64"), 5, 5), "of a int64 image"),
+        (lambda: picture.resize(pixels().astype("int64"), 5, 5), "resize of an image \\(dtype int64"),
         (lambda: picture.pad(pixels(), -1, 0, 0, 0), "copyMakeBorder of an image"),
         (lambda: picture.convert(pixels()[:, :, :1], "RGB2HLS"), "cvtColor of an image"),
         (lambda: mx.image.imresize(mx.nd.zeros((4, 4)), 2, 2), r"_cvimresize.*expected an image"),
