@@ -18,7 +18,7 @@ class LogMetricsCallback:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise MXNetError('writing for TensorBoard needs its package: pip install "neomx[tensorboard]"') from error
+            raise MXNetError('TensorBoard output needs its package: pip install "neomx[tensorboard]"') from error
         self.summary_writer = SummaryWriter(log_dir=logging_dir)
 
     def __call__(self, param: Any) -> None:

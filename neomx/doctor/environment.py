@@ -17,7 +17,7 @@ _JOB = "set by the launcher for the processes of a job"
 MEANING = {
     "NEOMX_SECRET": "the job's secret",
     "NEOMX_INSECURE": "1 allows jobs on several hosts without a secret",
-    "NEOMX_SILENCE": "seconds without a sign of life after which a process counts as lost",
+    "NEOMX_SILENCE": "seconds without a heartbeat after which a process counts as lost",
     "NEOMX_TIMEOUT": "timeout for waiting on other processes, in seconds",
     "NEOMX_TLS": "the file with the job's certificate and key",
     "NEOMX_HOST": "the address that this machine listens on",

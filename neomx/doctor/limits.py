@@ -78,7 +78,7 @@ def _memory(meminfo: str = "/proc/meminfo") -> Finding:
 def _shared_memory() -> Finding:
     """Report whether a process can map memory that another process created, as workers of one host do."""
     if not hasattr(os, "memfd_create") or not os.path.isdir("/proc/self/fd"):
-        why = "this system has no memfd_create or no /proc"
+        why = "this system does not provide memfd_create or /proc"
     else:
         why = _try_sharing()
     values = {"works": not why}

@@ -94,7 +94,7 @@ def test_context_without_data_raises(what):
 @pytest.mark.parametrize("kwargs", [{"epochs": -1}, {"epochs": 1.5}, {"batches": -3}])
 def test_invalid_epochs_or_batches_raise(kwargs):
     est, _ = estimator_of(mx)
-    with pytest.raises(ValueError, match="must be a positive integer"):
+    with pytest.raises(ValueError, match="must be an integer that is not negative"):
         est.fit(loader(mx), **kwargs)
 
 

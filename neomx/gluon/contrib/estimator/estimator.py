@@ -9,6 +9,7 @@ import sys
 import warnings
 from typing import Any
 
+from ....base import numeric_types
 from ....context import Context, cpu, gpu, num_gpus
 from ....events import emit, heard
 from ....metric import EvalMetric, Loss
@@ -292,6 +293,6 @@ def _check_loader(data: Any) -> None:
 
 
 def _count(name: str, value: Any) -> int | None:
-    if value is not None and (value != int(value) or value < 0):
-        raise ValueError(f"{name} must be a positive integer, received {value!r}")
+    if value is not None and not (isinstance(value, numeric_types) and value == int(value) >= 0):
+        raise ValueError(f"{name} must be an integer that is not negative, received {value!r}")
     return int(value) if value else None
