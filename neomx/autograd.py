@@ -14,7 +14,7 @@ from torch.autograd.graph import get_gradient_edge
 from .base import Backward, MXNetError, modes
 from .events import emit, heard
 from .ndarray.history import step
-from .ndarray.invoke import in_graph, join, on_tape
+from .ndarray.invoke import in_graph, join, on_tape, outside
 from .ndarray.ndarray import Gradient, NDArray
 from .onednn import explained
 from .ops.table import Op
@@ -214,7 +214,7 @@ def _release(heads: list[NDArray]) -> None:
             continue
         seen.add(node)
         for array in held.pop(node, ()):
-            array._data, array._history = array._data.detach(), None
+            array._data, array._history = outside(array._data), None
         nodes.extend(following for following, _ in node.next_functions)
     modes.tape = [weakref.ref(array) for arrays in held.values() for array in arrays]
 

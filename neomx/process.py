@@ -97,6 +97,8 @@ class State:
     pool_dataset: Any = None
     # sums a tensor over the workers that share SyncBatchNorm's statistics; None: each worker normalizes on its own
     norm_total: Callable[[torch.Tensor], torch.Tensor] | None = None
+    # whether the program read the layout of `neomx run --layout` (parallel/layout.py)
+    layout_read: bool = False
     # whether neomx, not the user, limited oneDNN, possibly after oneDNN had read the variable (onednn.py)
     onednn_limited: bool = False
     # the last argument of mx.engine.set_bulk_size, which has no effect

@@ -112,8 +112,10 @@ def _edits(node: ast.AST, lines: list[str]) -> Iterator[Edit]:
         for alias in node.names:
             ours = _imported(alias)
             if ours is not None:
-                start = _start(lines, alias)
-                yield start, start[1] + len(alias.name), ours
+                (row, column), end = _start(lines, alias), _start(lines, alias)[1] + len(alias.name)
+                if lines[row][column:end] != alias.name:  # spaces around the dots
+                    raise NotSafe(f"line {alias.lineno}: expected `{alias.name}` without spaces")
+                yield (row, column), end, ours
     elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
         yield from _edits_from(node, node.module, lines)
 

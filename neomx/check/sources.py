@@ -79,7 +79,8 @@ def _in_folder(path: str) -> Iterator[str]:
             if not name.startswith((".", "__pycache__"))
             and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
         )
-        yield from (os.path.join(folder, name) for name in sorted(files) if name.endswith(".py"))
+        found = (os.path.join(folder, name) for name in sorted(files) if name.endswith(".py"))
+        yield from (path for path in found if os.path.exists(path))  # not a broken link
 
 
 def read(path: str) -> Source:

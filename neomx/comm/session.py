@@ -37,6 +37,7 @@ import torch
 import torch.distributed as dist
 
 from ..base import MXNetError
+from ..process import state
 from . import exits, network, secret, wire
 from .descriptors import raise_limit
 from .store import PeerError, StoreServer
@@ -97,6 +98,7 @@ class Session:
         if self.failed:
             self._end_threads()
             return
+        self._warn_of_unread_layout()
         try:
             self._part()
         except PeerError as error:
@@ -108,6 +110,16 @@ class Session:
         if self._hosted is not None:
             self._outlast()
             self._hosted.close()
+
+    def _warn_of_unread_layout(self) -> None:
+        """Log if the job was started with a layout that splits the model and the program did not ask for it."""
+        layout = os.environ.get("NEOMX_LAYOUT", "")
+        if self.world.rank == 0 and not state.layout_read and any(c != "data" for c in _dimensions(layout)):
+            _log.warning(
+                "--layout %s had no effect: the program did not call mx.parallel.Layout.from_env(). Each worker had "
+                "the whole model",
+                layout,
+            )
 
     def _part(self) -> None:
         """Wait for all workers while taking part in the remaining steps of others."""
@@ -167,6 +179,12 @@ class _Inner(Session):
 
     def close(self) -> None:
         raise MXNetError("a task cannot end the session of its worker: return from it instead")
+
+
+def _dimensions(layout: str) -> list[str]:
+    """Return the names of dimensions with more than one worker, as in 'data=2,tensor=2'."""
+    pairs = (each.partition("=") for each in layout.split(","))
+    return [name.strip() for name, _, degree in pairs if degree.strip() not in ("", "1")]
 
 
 def _narrowed(world: World, group: Group) -> World:

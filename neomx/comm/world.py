@@ -67,7 +67,7 @@ def discover(environ: Mapping[str, str] = os.environ) -> World:
             f"WORLD_SIZE={environ['WORLD_SIZE']} is set and {missing} is not: expected {', '.join(_TORCHRUN)}, as "
             "torchrun sets them. Start the script with neomx run or torchrun, or unset WORLD_SIZE"
         )
-    return World(timeout=_timeout(environ))
+    return World(timeout=timeout_of(environ))
 
 
 def address_towards(other: str) -> str:
@@ -102,7 +102,7 @@ def _neomx(environ: Mapping[str, str]) -> World | None:
         job=environ.get("NEOMX_JOB", "job"),
         secret=secret.find(environ, environ.get("NEOMX_JOB", "job"), _is_here(environ["NEOMX_STORE"])),
         tls=environ.get("NEOMX_TLS") or None,
-        timeout=_timeout(environ),
+        timeout=timeout_of(environ),
         host=environ.get("NEOMX_HOST") or LOOPBACK,
     )
 
@@ -125,7 +125,7 @@ def _dmlc(environ: Mapping[str, str]) -> World | None:
         hosts_store=role == "scheduler",
         job=root,
         secret=secret.find(environ, root, _is_here(root)),
-        timeout=_timeout(environ),
+        timeout=timeout_of(environ),
         host=environ.get("DMLC_NODE_HOST") or address_towards(environ["DMLC_PS_ROOT_URI"]),
     )
 
@@ -154,7 +154,7 @@ def _torchrun(environ: Mapping[str, str]) -> World | None:
         hosts_store=rank == 0,
         job=job,
         secret=secret.find(environ, job, one_host) if size > 1 else b"",
-        timeout=_timeout(environ),
+        timeout=timeout_of(environ),
         host=environ.get("NEOMX_HOST") or address_towards(environ["MASTER_ADDR"]),
     )
 
@@ -211,7 +211,7 @@ def _meeting(
         hosts_store=rank == 0,
         job=job,
         secret=secret.find(environ, job, is_loopback(first)),
-        timeout=_timeout(environ),
+        timeout=timeout_of(environ),
         host=environ.get("NEOMX_HOST") or address_towards(first),
     )
 
@@ -239,7 +239,8 @@ def _int(environ: Mapping[str, str], key: str, default: int) -> int:
         raise MXNetError(f"the environment variable {key} must be an integer, received {value!r}") from None
 
 
-def _timeout(environ: Mapping[str, str]) -> float:
+def timeout_of(environ: Mapping[str, str]) -> float:
+    """Return the timeout for waiting on other processes, from NEOMX_TIMEOUT or the default, in seconds."""
     value = environ.get("NEOMX_TIMEOUT", "")
     try:
         seconds = float(value) if value else DEFAULT_TIMEOUT

@@ -23,7 +23,8 @@ EXTRAS = {
     "onnx": (("onnx", "onnxscript"), "mx.onnx and neomx convert --to onnx"),
     "transformers": (("transformers",), "running Hugging Face's models in addition to the model zoo"),
 }
-_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[.*?\])?\s*(?:>=\s*([\d.]+))?(?:\s*;.*?extra == ['\"]([\w-]+)['\"])?")
+# a package, its version specifiers, and the extra that it belongs to
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[.*?\])?\s*([^;]*)(?:;.*?extra == ['\"]([\w-]+)['\"])?")
 
 
 def check() -> Iterator[Finding]:
@@ -53,7 +54,8 @@ def requirements() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for line in lines:
         if match := _REQUIREMENT.match(line):
-            found.setdefault(match[3] or "", {})[match[1]] = match[2] or ""
+            least = re.search(r">=\s*([\d.]+)", match[2])
+            found.setdefault(match[3] or "", {})[match[1]] = least[1] if least else ""
     return found
 
 

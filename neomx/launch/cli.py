@@ -14,7 +14,7 @@ from typing import Any
 
 from ..base import MXNetError
 from ..comm.output import say
-from ..comm.world import DEFAULT_TIMEOUT
+from ..comm.world import DEFAULT_TIMEOUT, timeout_of
 from ..monitor import sinks
 from . import script, slurm
 from .job import Job, parse_hosts, parse_setting
@@ -104,9 +104,8 @@ def _add_run(add: Callable[..., Any]) -> None:
     add(
         "--timeout",
         type=float,
-        default=DEFAULT_TIMEOUT,
         metavar="SECONDS",
-        help="timeout for waiting on another process, in seconds (default %(default)g)",
+        help=f"timeout for waiting on another process, in seconds (default: NEOMX_TIMEOUT, or {DEFAULT_TIMEOUT:g})",
     )
     add("--secret-file", metavar="FILE", help="file with the job's secret, the same on all nodes (or set NEOMX_SECRET)")
     add("--insecure", action="store_true", help="run on several hosts without a secret; any process may join")
@@ -173,6 +172,8 @@ def read_job(argv: Sequence[str] | None = None) -> Job:
     nodes, node, rendezvous = given.pop("nodes"), given.pop("node"), given.pop("rendezvous")
     if nodes is None and not given["hosts"] and (found := slurm.place(os.environ)):
         nodes, node, rendezvous = found
+    if given["timeout"] is None:
+        given["timeout"] = timeout_of(os.environ)
     layout = [("NEOMX_LAYOUT", given["layout"])] if given["layout"] is not None else []
     given["environ"] = (*given["environ"], *layout)
     given["sinks"] = tuple(_sinks_asked_for(given))

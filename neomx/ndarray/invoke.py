@@ -120,6 +120,8 @@ def _recorded(
         )
         if taped:
             results = join(results, tensors, op, attrs)
+            if op.may_alias:
+                lend(results)
         call = step(op, attrs, arrays) if taped or (recording and out is not None) else None
         return _delivered(op, returned, results, out, ctx, cls, call)
     finally:
@@ -162,6 +164,24 @@ def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Te
     A result in the autograd graph may be a view, because writing to it while recording is an error.
     """
     return result if is_compiling() or result.grad_fn is not None else _unshared(result, inputs)
+
+
+def lend(results: Sequence[torch.Tensor]) -> None:
+    """Mark results in the autograd graph that may be views of an input. `outside` copies them."""
+    if not is_compiling():
+        for result in results:
+            if result.grad_fn is not None:
+                result._lent = True  # type: ignore[attr-defined]
+
+
+def is_lent(tensor: torch.Tensor) -> bool:
+    """Whether a tensor in the autograd graph may be a view of an op's input."""
+    return getattr(tensor, "_lent", False)
+
+
+def outside(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the values of a tensor outside the autograd graph, where writes must not change an op's input."""
+    return tensor.detach().clone() if is_lent(tensor) else tensor.detach()
 
 
 def _unshared(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Tensor:
@@ -242,6 +262,11 @@ def _joined(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor | Non
 def in_graph(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return the tensor from which backward starts for `tensor`, or None if it was not recorded."""
     return tensor if tensor.requires_grad else stand_in(tensor)
+
+
+def is_recorded(array: Any) -> bool:
+    """Whether autograd is recording and the array is in its graph."""
+    return modes.recording and in_graph(array._data) is not None
 
 
 def on_tape(array: Any, history: Source) -> Any:

@@ -20,7 +20,7 @@ from .distributed import whole
 from .history import READ, Read, Source, step
 from .indexing import Index
 from .integers import derived
-from .invoke import apply, in_graph, on_tape
+from .invoke import apply, in_graph, is_lent, lend, on_tape
 from .private_names import PrivateNames
 
 
@@ -285,8 +285,12 @@ class NDArray(PrivateNames):
         return apply(OPS["cast"], (self,), {"dtype": wanted}, None, NDArray)
 
     def detach(self) -> NDArray:
-        """Return an array with the same memory, outside the autograd graph."""
-        return self._kind(self._data.data, self._ctx)
+        """Return an array with the same memory, outside the autograd graph.
+
+        It is a copy if this array is a recorded view of another one, such as a transpose.
+        """
+        data = self._data.data
+        return self._kind(data.clone() if is_lent(self._data) else data, self._ctx)
 
     def tostype(self, stype: str) -> NDArray:
         """Return this array with storage type 'default', 'row_sparse' or 'csr'."""
@@ -357,6 +361,8 @@ class NDArray(PrivateNames):
         data = self._data
         with torch.enable_grad():
             result = derived(data, of)
+        if is_lent(data) or not result.is_contiguous():  # outside the graph, a piece that is not contiguous is a copy
+            lend((result,))
         attrs = Read(attrs, data.shape, result.shape) if how is READ else attrs
         return on_tape(self._kind(result, ctx), step(how, attrs, (self,)))
 

@@ -14,7 +14,7 @@ from ..base import MXNetError, numeric_types
 from ..context import Context, context_of, cpu, current_context, num_gpus
 from ..dtype import NAME_OF_TORCH, to_torch
 from ..ops.table import OPS
-from .invoke import apply
+from .invoke import apply, is_recorded
 from .ndarray import NDArray
 
 __all__ = [
@@ -72,6 +72,8 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
 
             return sparse_array(source_array, ctx, dtype)
         wanted = source_array._data.dtype if dtype is None else to_torch(dtype)
+        if is_recorded(source_array):
+            return source_array.as_nd_ndarray().astype(wanted).as_in_context(ctx)
         return NDArray(source_array._data.detach().to(ctx.device, wanted, copy=True), ctx)
     if type(source_array).__module__.startswith("scipy.sparse") and source_array.format == "csr":
         from .sparse import array as sparse_array

@@ -10,6 +10,7 @@ import torch
 from ..base import numeric_types
 from ..context import Context, current_context
 from ..dtype import NUMPY_OF_TORCH, to_torch
+from ..ndarray.invoke import is_recorded
 from ..ndarray.ndarray import NDArray
 from ..symbol import Symbol
 from .call import call
@@ -50,6 +51,8 @@ def array(object: Any, dtype: Any = None, ctx: Context | None = None) -> ndarray
     ctx = (ctx or current_context()).check()
     if isinstance(object, NDArray) and not isinstance(object, ndarray):
         raise ValueError("expected data for an mx.np array, received an mx.nd array. Use x.as_np_ndarray()")
+    if isinstance(object, ndarray) and is_recorded(object):
+        return object.astype(object.dtype if dtype is None else dtype).as_in_ctx(ctx)
     if isinstance(object, (ndarray, torch.Tensor)):
         tensor = object.to_torch() if isinstance(object, ndarray) else object
         wanted = tensor.dtype if dtype is None else to_torch(dtype)

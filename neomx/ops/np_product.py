@@ -60,6 +60,8 @@ def _fresh_einsum(*data: Tensor, num_args: int, subscripts: str = "", optimize: 
         result = np_einsum(*data, num_args=num_args, subscripts=subscripts)
     else:
         result = torch._VF.einsum(subscripts, data)  # type: ignore[attr-defined]
+        if result.dtype is not data[0].dtype:  # a sum of integers
+            return result.to(data[0].dtype)
     base = result._base
     if base is not None:
         for each in data:
@@ -73,7 +75,7 @@ def np_einsum(*data: Tensor, num_args: int, subscripts: str = "", optimize: int 
     """Einstein summation by `subscripts`, such as "ij,jk->ik". torch chooses the order of the products."""
     if data[0].dtype is torch.bool:
         return torch.einsum(subscripts, *(each.int() for each in data)) != 0
-    return torch.einsum(subscripts, *data)
+    return torch.einsum(subscripts, *data).to(data[0].dtype)  # torch sums integers as int64
 
 
 def _trace_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:

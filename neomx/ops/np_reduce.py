@@ -73,7 +73,8 @@ def np_prod(
     """The product of the elements."""
     _refuse_initial(initial)
     result = _total_dtype(a.dtype, dtype)
-    product = a.to(_accumulating_dtype(a, result))
+    dtype = _accumulating_dtype(a, result)
+    product = a.to(torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype)
     for each in sorted((i % a.dim() for i in np_axes(a, axis)), reverse=True):  # torch accepts only one axis at a time
         product = torch.prod(product, each, keepdims, dtype=product.dtype)
     return product.to(result)

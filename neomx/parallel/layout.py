@@ -12,6 +12,7 @@ import torch
 from ..base import MXNetError
 from ..comm.session import session
 from ..gluon.data.shard import ShardedDataset
+from ..process import state
 from .dimensions import Dimension, check_degree, equation, find_dimension, in_mesh, parse_degrees, registered
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Layout:
     @classmethod
     def from_env(cls) -> Layout:
         """Return the layout passed to `neomx run --layout`. Without one, all workers process different samples."""
+        state.layout_read = True
         text = os.environ.get(VARIABLE)
         return cls(data=session().world.size) if text is None else cls.parse(text)
 

@@ -13,7 +13,7 @@ from ..base import MXNetError, modes
 from ..context import Context
 from ..ndarray import NDArray
 from ..ndarray.history import Inlined, step
-from ..ndarray.invoke import in_graph, join, on_tape, own, store
+from ..ndarray.invoke import in_graph, join, lend, on_tape, own, store
 from .infer import run_for_any_shape
 from .losses import is_loss, losses_inside
 from .lowering import Run
@@ -57,6 +57,8 @@ def run_as_one(
         if recording and not modes.plain and (losses or not all(r.requires_grad for r in results)):
             # Backward may also start at outputs that do not require a gradient.
             results = list(join(results, [*tensors, *losses], always=bool(losses)))
+        if recording and copied:
+            lend([results[at] for at in copied])
     finally:
         if previous is not recording:
             set_grad_enabled(previous)

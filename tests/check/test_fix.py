@@ -87,6 +87,7 @@ def test_rewritten_imports_bind_the_names_used():
         ("from horovod import mxnet, torch", "line 2: of horovod, neomx only has horovod.mxnet"),
         ("from horovod.common import util", "line 2: of horovod.common, neomx only has horovod.mxnet"),
         ("from mxnet. gluon import nn", "line 2: expected `from mxnet.gluon import ...` on one line"),
+        ("import mxnet . nd  as q", "line 2: expected `mxnet.nd` without spaces"),
         ("import gluoncv", "line 2: gluoncv imports mxnet itself"),
         ("import numpy as np; np.float(1)", "line 2: numpy.float: the installed NumPy has no such name"),
         ("if mx.__version__ > '1.5': pass", "line 2: mxnet.__version__ is 1.9.1, but neomx.__version__"),

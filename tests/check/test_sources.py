@@ -103,3 +103,9 @@ def test_folders(tmp_path):
     assert found == ["b.py", "a/c.py", "a/d.txt"]
     with pytest.raises(MXNetError, match="no such file or folder: .*nothing"):
         list(sources.find([str(tmp_path / "nothing")]))
+
+
+def test_broken_links_in_folders_are_skipped(tmp_path):
+    (tmp_path / "a.py").write_text("import mxnet\n")
+    (tmp_path / "b.py").symlink_to(tmp_path / "missing.py")
+    assert list(sources.find([str(tmp_path)])) == [str(tmp_path / "a.py")]

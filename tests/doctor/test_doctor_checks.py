@@ -118,9 +118,11 @@ def test_missing_package_is_a_problem(monkeypatch):
 
 def test_requirements_are_read_from_metadata(monkeypatch):
     listed = ["torch>=2.13", "numpy>=1.26", 'onnx>=1.17; extra == "onnx"', "a-b.c ; extra == 'dev'", "plain"]
+    listed += ['mkdocs<2,>=1.6; extra == "docs"', 'x[y]!=3 ; python_version > "3" and extra == "docs"']
     monkeypatch.setattr(software.importlib.metadata, "requires", lambda name: listed)
     assert software.requirements() == {
-        "": {"torch": "2.13", "numpy": "1.26", "plain": ""}, "onnx": {"onnx": "1.17"}, "dev": {"a-b.c": ""}
+        "": {"torch": "2.13", "numpy": "1.26", "plain": ""}, "onnx": {"onnx": "1.17"}, "dev": {"a-b.c": ""},
+        "docs": {"mkdocs": "1.6", "x": ""},
     }  # fmt: skip
 
 

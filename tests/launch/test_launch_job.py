@@ -185,3 +185,13 @@ def test_slurm_is_detected_unless_nodes_are_given(monkeypatch):
     assert (job.nodes, job.node, job.rendezvous) == (3, 1, "n03:23456")
     assert asked("--nnodes 1 train.py").nodes == 1
     assert asked("--hosts a:1 train.py").nodes == 1
+
+
+def test_timeout_defaults_to_the_environment_variable(monkeypatch, capsys):
+    assert read_job(["run", "train.py"]).timeout == 600
+    monkeypatch.setenv("NEOMX_TIMEOUT", "7")
+    assert read_job(["run", "train.py"]).timeout == 7
+    assert read_job(["run", "--timeout", "9", "train.py"]).timeout == 9
+    monkeypatch.setenv("NEOMX_TIMEOUT", "abc")
+    assert main(["run", "train.py"]) == 2
+    assert "NEOMX_TIMEOUT must be a number of seconds above 0, received 'abc'" in capsys.readouterr().err

@@ -84,3 +84,13 @@ def test_insert_and_delete_match_numpy():
         assert onp.array_equal(found, onp.insert(data, obj, 9, axis=axis)), (data.shape, obj, axis)
         found = np.delete(np.array(data), ours, axis=axis).asnumpy()
         assert onp.array_equal(found, onp.delete(data, obj, axis=axis)), (data.shape, obj, axis)
+
+
+@pytest.mark.parametrize("subscripts", ["ij->", "ij->i", "ij->ji", "ij,kj->ik"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
+def test_einsum_keeps_the_dtype_of_integers(subscripts, dtype):
+    x = np.arange(6).reshape(2, 3).astype(dtype)
+    arrays = [x] * (subscripts.count(",") + 1)
+    expected = onp.einsum(subscripts, *(each.asnumpy() for each in arrays))
+    assert np.einsum(subscripts, *arrays).dtype == dtype
+    assert (np.einsum(subscripts, *arrays).asnumpy() == expected).all()

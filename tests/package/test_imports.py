@@ -87,7 +87,7 @@ test_utils: autograd base context executor formats gluon io ndarray symbol util
 amp: base context dtype gluon module name ndarray ops symbol
 rnn: base gluon initializer io model ndarray ops symbol
 contrib: amp autograd base gluon io module ndarray onnx registry symbol
-parallel: amp autograd base comm context dtype formats gluon initializer ndarray ops optimizer step
+parallel: amp autograd base comm context dtype formats gluon initializer ndarray ops optimizer process step
 # monitor: flags follow from registered sinks; parallel: --layout is checked before anything starts
 launch: base comm monitor parallel programs
 __main__: launch
