@@ -5,7 +5,7 @@ ORACLE_PYTHON ?= python3.11
 export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, which need not all compile every file
 
-.PHONY: help demo test quick coverage fuzz test-isa dist test-wheel check style types imports secrets audit format oracle record bench bench-dist bench-layouts bench-versions figures render companions docs docs-serve clean
+.PHONY: help demo test quick sweep coverage fuzz test-isa dist test-wheel check style types imports secrets audit format oracle record bench bench-dist bench-layouts bench-versions figures render companions docs docs-serve clean
 
 # List the targets.
 help:
@@ -24,6 +24,10 @@ test: .venv/installed
 # Run the tests of files that start no processes.
 quick: .venv/installed
 	.venv/bin/python -m pytest -n 2 -m 'not processes'
+
+# Train with every layout; `make test` trains with a part of them.
+sweep: .venv/installed
+	NEOMX_SWEEP=1 .venv/bin/python -m pytest tests/parallel/test_layouts.py -k losses_and_files
 
 # Measure which lines of the package the quick tests run.
 coverage: .venv/installed

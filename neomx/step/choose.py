@@ -135,8 +135,9 @@ def trains_alone(asked: Asked, strategy: StepStrategy, optimizer: object) -> boo
         named += " (the default)" if asked.kvstore == "device" else ""
         session.warn_once(
             f"each of the {world.size} workers trains a separate model: kvstore={named} does not exchange gradients. "
-            "To train one model on all workers, pass kvstore='dist_sync'. Ignore this if the program sums gradients "
-            "itself with mx.dist"
+            "To train one model on all workers, pass kvstore='dist_sync', give each worker its part of the data "
+            "(mx.dist.shard, num_parts), and pass the samples of all workers to step(). Ignore this if the program "
+            "sums gradients itself with mx.dist"
         )
     return world.size > 1
 

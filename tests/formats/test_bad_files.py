@@ -157,7 +157,9 @@ def test_checkpoint_names_without_prefix_are_an_error(tmp_path):
     prefix = str(tmp_path / "a")
     mx.sym.var("data").save(prefix + "-symbol.json")
     mx.nd.save(prefix + "-0001.params", {"fc_weight": mx.nd.ones(2)})
-    with pytest.raises(ValueError, match=r"a-0001\.params holds 'fc_weight': expected names arg:"):
+    with pytest.raises(
+        ValueError, match=r"a-0001\.params contains 'fc_weight', but names must begin with arg: or aux:"
+    ):
         mx.model.load_checkpoint(prefix, 1)
 
 

@@ -131,7 +131,7 @@ def test_dimension_of_minus_1_is_unknown():
 
 
 def test_integers_of_more_than_64_bits_raise():
-    with pytest.raises(MXNetError, match="node 1, FullyConnected 'node': .*64 bits"):
+    with pytest.raises(MXNetError, match="node 1, FullyConnected 'node': .*64-bit integer"):
         mx.sym.load_json(graph("FullyConnected", {"num_hidden": "9" * 4000, "no_bias": "True"}))
 
 

@@ -78,7 +78,7 @@ def test_damaged_mnist_file(tmp_path):
     with pytest.raises(mx.MXNetError, match=r"\(7, 28, 28\) and labels of shape \(6,\)"):
         data.vision.MNIST(str(tmp_path))
     (tmp_path / MNIST_FILES[0]).write_bytes(b"\0\0\x08\x03")
-    with pytest.raises(mx.MXNetError, match="cut or damaged"):
+    with pytest.raises(mx.MXNetError, match="truncated or damaged"):
         data.vision.MNIST(str(tmp_path))
 
 

@@ -31,9 +31,9 @@ def test_idx_of_every_dtype(tmp_path):
     [
         (b"", "not an IDX file"),
         (b"\1\2\3\4", "not an IDX file"),
-        (bytes([0, 0, 8, 1, 0, 0, 0, 9, 1]), "cut or damaged"),
-        (bytes([0, 0, 8, 200, 1]), "cut or damaged"),
-        (gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 9]) * 9, mtime=0)[:19], "cannot read|cut or damaged"),
+        (bytes([0, 0, 8, 1, 0, 0, 0, 9, 1]), "truncated or damaged"),
+        (bytes([0, 0, 8, 200, 1]), "truncated or damaged"),
+        (gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 9]) * 9, mtime=0)[:19], "cannot read|truncated or damaged"),
     ],
 )
 def test_damaged_idx(tmp_path, data, message):
