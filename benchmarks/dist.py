@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -158,9 +159,10 @@ def main() -> None:
     if args.only in ("", "link") and (reason := why_not()):
         sys.exit(f"{reason}; --only host and --only copy need no network namespaces")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))  # by way of all that ends the teams
+    oracle = args.oracle and os.path.abspath(args.oracle)  # teams start in folders of their own
     parts = {
-        "host": lambda: one_host(args.oracle, args.rounds, args.steps),
-        "copy": lambda: copies(args.oracle, args.rounds),
+        "host": lambda: one_host(oracle, args.rounds, args.steps),
+        "copy": lambda: copies(oracle, args.rounds),
         "link": lambda: two_machines(args.rounds, args.steps),
     }
     result = record.begin("dist")

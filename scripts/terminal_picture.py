@@ -1,7 +1,7 @@
 """Record a program in a terminal, and render the recording as an animated SVG.
 
-    python scripts/terminal_picture.py record docs/images/demo.cast -- make demo
-    python scripts/terminal_picture.py draw docs/images/demo.cast docs/images/demo.svg
+    python scripts/terminal_picture.py record docs/drawings/demo.cast -- make demo
+    python scripts/terminal_picture.py draw docs/drawings/demo.cast docs/drawings/demo.svg
 
 The recording is in asciinema's format, version 2. Viewers without support for animations show the last screen. The same
 recording always gives the same SVG.
