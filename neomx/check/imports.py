@@ -112,7 +112,8 @@ def _edits(node: ast.AST, lines: list[str]) -> Iterator[Edit]:
         for alias in node.names:
             ours = _imported(alias)
             if ours is not None:
-                (row, column), end = _start(lines, alias), _start(lines, alias)[1] + len(alias.name)
+                row, column = _start(lines, alias)
+                end = column + len(alias.name)
                 if lines[row][column:end] != alias.name:  # spaces around the dots
                     raise NotSafe(f"line {alias.lineno}: expected `{alias.name}` without spaces")
                 yield (row, column), end, ours
