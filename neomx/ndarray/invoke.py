@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import is_autocast_enabled, is_grad_enabled
+from torch import Tensor, is_autocast_enabled, is_grad_enabled
 from torch._C import _set_grad_enabled as set_grad_enabled
 from torch.compiler import is_compiling
 
@@ -27,8 +27,31 @@ from .integers import nothing_like, place_of_result
 _KEPT_ERRORS = (OutOfBoundsError, InvalidValueError, InvalidDTypeError)
 
 
-def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type) -> Any:
+def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type[Any]) -> Any:
     """Call `op` on arrays (or None) and converted attributes, and wrap the results in `cls`."""
+    if out is None and op.owned and op.on_arrays is None and not modes.recording:
+        # A short path for the most common calls: one or two dense arrays outside the autograd graph.
+        inputs: tuple[Tensor, ...] = ()
+        if len(arrays) == 1:
+            (array,) = arrays
+            if type(array) is cls and not (data := array._data).requires_grad:
+                inputs = (data,)
+        elif len(arrays) == 2:
+            array, other = arrays
+            if type(array) is cls and type(other) is cls and array._ctx is other._ctx:
+                data, second = array._data, other._data
+                if not (op.same_dtype and data.dtype is not second.dtype or data.requires_grad or second.requires_grad):
+                    inputs = (data, second)
+        if inputs:
+            context = array._ctx.computing
+            if op.needs_ctx:
+                attrs["ctx"] = context
+            fn = op.fresh or op.fn
+            try:
+                result = fn(*inputs, **attrs) if attrs else fn(*inputs)
+            except OP_ERRORS as error:
+                raise _with_call(op, arrays, attrs, error) from error
+            return cls(result, context) if isinstance(result, Tensor) else [cls(each, context) for each in result]
     if op.on_arrays is not None:
         arrays, attrs = op.on_arrays(arrays, attrs)
     ctx: Context | None = None
@@ -62,11 +85,15 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
             return cls(result, ctx)
         return _delivered(op, result, _results(op, result, tensors), out, ctx, cls)
     except OP_ERRORS as error:
-        kind = type(error) if isinstance(error, _KEPT_ERRORS) else MXNetError
-        raise failure(op, arrays, attrs, str(error), kind) from error
+        raise _with_call(op, arrays, attrs, error) from error
 
 
-def _apply_sparse(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type) -> Any:
+def _with_call(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], error: Exception) -> MXNetError:
+    kind = type(error) if isinstance(error, _KEPT_ERRORS) else MXNetError
+    return failure(op, arrays, attrs, str(error), kind)
+
+
+def _apply_sparse(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type[Any]) -> Any:
     from .sparse_ops import apply_sparse
 
     return apply_sparse(op, arrays, attrs, out, cls)

@@ -13,7 +13,7 @@ from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ndarray.invoke import is_recorded
 from ..ndarray.ndarray import NDArray
 from ..symbol import Symbol
-from .call import call
+from .call import call, call_converted
 from .multiarray import ndarray
 from .shape import broadcast_to, reshape, unless
 
@@ -88,14 +88,20 @@ def _or_float32(dtype: Any) -> Any:
 
 def zeros(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None) -> Any:
     """Return an array of zeros, of dtype float32 by default."""
-    _only_rows_first(order)
-    return call("_npi_zeros", ctx=ctx, shape=shape, dtype=_or_float32(dtype))
+    if order != "C":
+        _only_rows_first(order)
+    if dtype is None or dtype is onp.float32:  # the op's default
+        return call("_npi_zeros", ctx=ctx, shape=shape)
+    return call("_npi_zeros", ctx=ctx, shape=shape, dtype=dtype)
 
 
 def ones(shape: Any, dtype: Any = onp.float32, order: str = "C", ctx: Context | None = None) -> Any:
     """Return an array of ones, of dtype float32 by default."""
-    _only_rows_first(order)
-    return call("_npi_ones", ctx=ctx, shape=shape, dtype=_or_float32(dtype))
+    if order != "C":
+        _only_rows_first(order)
+    if dtype is None or dtype is onp.float32:  # the op's default
+        return call("_npi_ones", ctx=ctx, shape=shape)
+    return call("_npi_ones", ctx=ctx, shape=shape, dtype=dtype)
 
 
 def empty(shape: Any, dtype: Any = onp.float32, order: str = "C", ctx: Context | None = None) -> Any:
@@ -123,6 +129,8 @@ def full_like(
     if order != "C":
         _only_rows_first(order)
     if dtype is None:  # not written to files
+        if type(a) is ndarray and type(fill_value) in (int, float):
+            return call_converted("_npi_full_like", (a,), out, {"fill_value": float(fill_value)})
         return call("_npi_full_like", (a,), out, fill_value=fill_value)
     return call("_npi_full_like", (a,), out, fill_value=fill_value, dtype=dtype)
 

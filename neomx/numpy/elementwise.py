@@ -16,7 +16,7 @@ from ..base import numeric_types
 from ..ndarray.invoke import apply
 from ..ops.table import OPS
 from ..symbol import Symbol
-from .call import call
+from .call import call, call_converted
 from .multiarray import ndarray, unsupported
 from .symbol import with_number
 
@@ -292,6 +292,8 @@ def nan_to_num(
 
 def clip(a: Any, a_min: Any, a_max: Any, out: Any = None) -> Any:
     """Limit the elements of a to [a_min, a_max]. Either bound may be None."""
+    if type(a) is ndarray and type(a_min) is float and type(a_max) is float:
+        return call_converted("_npi_clip", (a,), out, {"a_min": a_min, "a_max": a_max})
     if a_min is None or a_max is None:
         if a_min is a_max:
             raise ValueError("clip: expected a_min, a_max or both, received None for both")
@@ -303,12 +305,12 @@ def clip(a: Any, a_min: Any, a_max: Any, out: Any = None) -> Any:
 
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     """Return x where condition is true, otherwise y. Without x and y, return the indices of nonzero elements."""
+    if type(condition) is type(x) is type(y) is ndarray:  # fast path for the common case
+        return apply(OPS["_npi_where"], (condition, x, y), {}, None, ndarray)
     if x is None and y is None:
         return np.nonzero(condition)
     if x is None or y is None:
         raise TypeError("where: expected both x and y or neither")
-    if type(condition) is type(x) is type(y) is ndarray:  # fast path for the common case
-        return call("_npi_where", (condition, x, y))
     if isinstance(condition, numeric_types):
         return x if condition else y
     x_is_number, y_is_number = isinstance(x, numeric_types), isinstance(y, numeric_types)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as onp
 import torch
 
-from ..base import InvalidValueError
+from ..base import InvalidValueError, modes
 from ..ndarray.history import READ
 from ..ndarray.indexing import Index
 from ..ndarray.invoke import in_graph
@@ -156,6 +156,10 @@ class Indexed(NDArray):
         if type(key) is slice and key == _EVERYTHING and self._data.dim() or type(key) is tuple and not key:
             return self
         if _is_plain(key):
+            if not modes.recording and not modes.plain and self._data.is_contiguous():  # fast path for the common case
+                data = self._data
+                piece = (data.data if data.requires_grad else data)[key]
+                return self._kind(piece if piece.is_contiguous() else piece.contiguous(), self._ctx)
             result = self._view(lambda data: data[key], READ, key)
         elif isinstance(key, Indexed) and _is_index(key._data):
             result = self._view(lambda data: data[key._data], READ, key._data)

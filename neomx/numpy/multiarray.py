@@ -56,7 +56,7 @@ def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor]
             raise unsupported(other)
         if direct is None or not same or not data.is_floating_point() or modes.recording:
             return apply(OPS[op_name], arrays, attrs, self, ndarray)
-        direct(self._writable_data(), value.detach() if value is not other else value)
+        direct(self._writable_data(), value.detach() if value is not other and value.requires_grad else value)
         return self
 
     return binary
@@ -163,11 +163,23 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # NumPy's methods have d
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
         """Return a copy with elements of `dtype`; with `copy=False`, the array itself if it already has that dtype."""
-        check_astype(order, casting, subok)
+        if order != "K" or casting != "unsafe" or not subok:
+            check_astype(order, casting, subok)
         wanted = to_torch("float32" if dtype is None else dtype)
         if not copy and wanted is self._data.dtype:
             return self
         return apply(OPS["cast"], (self,), {"dtype": wanted}, None, ndarray)
+
+    def reshape(self, *shape: Any, order: str = "C") -> Any:  # type: ignore[override]
+        """Return a copy with another shape: `x.reshape(2, -1)` or `x.reshape((2, -1))`."""
+        sizes = shape[0] if len(shape) == 1 and type(shape[0]) is tuple else shape
+        for size in sizes:
+            if type(size) is not int:
+                break
+        else:
+            if sizes and order == "C":  # a call with attributes that need no conversion
+                return apply(OPS["_np_reshape"], (self,), {"newshape": sizes}, None, ndarray)
+        return super().reshape(*shape, order=order)
 
     def copy(self, order: str = "C") -> Any:
         """Return a copy on the same context."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .call import call
+from .call import call, call_converted
 
 __all__ = ["dot", "einsum", "inner", "matmul", "outer", "tensordot", "trace", "vdot"]
 
@@ -52,7 +52,7 @@ def einsum(*operands: Any, **kwargs: Any) -> Any:
     if not isinstance(subscripts, str):
         raise TypeError(f"einsum expects the subscripts as a string first, received {type(subscripts).__name__}")
     if not kwargs:
-        return call("_npi_einsum", arrays, num_args=len(arrays), subscripts=subscripts)
+        return call_converted("_npi_einsum", arrays, None, {"num_args": len(arrays), "subscripts": subscripts})
     out, optimize = kwargs.pop("out", None), kwargs.pop("optimize", False)
     if kwargs:
         raise TypeError(f"einsum has no argument {', '.join(kwargs)}. Expected optimize or out")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .call import call
+from .call import call, call_converted, reduced
+from .multiarray import ndarray
 
 __all__ = [
     "all",
@@ -29,6 +30,8 @@ def sum(
     a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, out: Any = None
 ) -> Any:
     """Sum of the elements along axes. The default dtype is int64 for booleans, otherwise the array's dtype."""
+    if type(a) is ndarray and dtype is None and initial is None and not keepdims:
+        return reduced("_np_sum", a, axis, out)
     return call("_np_sum", (a,), out, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial)
 
 
@@ -42,11 +45,15 @@ product = prod
 
 def max(a: Any, axis: Any = None, keepdims: bool = False, out: Any = None) -> Any:
     """Maximum along axes. If several elements are equal, each gets the whole gradient."""
+    if type(a) is ndarray and not keepdims:
+        return reduced("_np_max", a, axis, out)
     return call("_np_max", (a,), out, axis=axis, keepdims=keepdims)
 
 
 def min(a: Any, axis: Any = None, keepdims: bool = False, out: Any = None) -> Any:
     """Minimum along axes. If several elements are equal, each gets the whole gradient."""
+    if type(a) is ndarray and not keepdims:
+        return reduced("_np_min", a, axis, out)
     return call("_np_min", (a,), out, axis=axis, keepdims=keepdims)
 
 
@@ -56,6 +63,8 @@ amin = min
 
 def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Mean of the elements along axes. The default dtype for integers is float32."""
+    if type(a) is ndarray and dtype is None and not keepdims:
+        return reduced("_npi_mean", a, axis, out)
     return call("_npi_mean", (a,), out, axis=axis, dtype=dtype, keepdims=keepdims)
 
 
@@ -90,4 +99,6 @@ sometrue = any
 
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
     """Cumulative sum along an axis, or of the flattened array."""
+    if type(a) is ndarray and type(axis) is int and dtype is None:
+        return call_converted("_np_cumsum", (a,), out, {"axis": axis})
     return call("_np_cumsum", (a,), out, axis=axis, dtype=dtype)

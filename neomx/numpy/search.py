@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..symbol import Symbol
-from .call import call
+from .call import call, call_converted
 from .multiarray import ndarray
 from .shape import ravel
 
@@ -31,11 +31,15 @@ def _no_fields(order: Any) -> None:
 
 def argmax(a: Any, axis: int | None = None, out: Any = None) -> Any:
     """Return the int64 index of the maximum along `axis`, or in the flattened array."""
+    if type(a) is ndarray and type(axis) is int:
+        return call_converted("_npi_argmax", (a,), out, {"axis": axis})
     return call("_npi_argmax", (a,), out, axis=axis, keepdims=False)
 
 
 def argmin(a: Any, axis: int | None = None, out: Any = None) -> Any:
     """Return the int64 index of the minimum along `axis`, or in the flattened array."""
+    if type(a) is ndarray and type(axis) is int:
+        return call_converted("_npi_argmin", (a,), out, {"axis": axis})
     return call("_npi_argmin", (a,), out, axis=axis, keepdims=False)
 
 

@@ -9,7 +9,7 @@ import numpy as onp
 
 from ..base import numeric_types
 from ..symbol import Symbol
-from .call import call
+from .call import call, call_converted
 from .multiarray import ndarray
 
 __all__ = [
@@ -234,7 +234,10 @@ def resize(a: Any, new_shape: Any) -> Any:
 
 def concatenate(seq: Any, axis: int | None = 0, out: Any = None) -> Any:
     """Join arrays along an existing axis, or flatten and join them."""
-    return call("_npi_concatenate", tuple(seq), out, axis=axis)
+    inputs = seq if type(seq) is list else tuple(seq)
+    if type(axis) is int:
+        return call_converted("_npi_concatenate", inputs, out, {"axis": axis})
+    return call("_npi_concatenate", inputs, out, axis=axis)
 
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Any:
@@ -244,7 +247,10 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
 
 def stack(arrays: Any, axis: int = 0, out: Any = None) -> Any:
     """Join arrays of the same shape along a new axis."""
-    return call("_npi_stack", tuple(arrays), out, axis=axis)
+    inputs = arrays if type(arrays) is list else tuple(arrays)
+    if type(axis) is int:
+        return call_converted("_npi_stack", inputs, out, {"axis": axis})
+    return call("_npi_stack", inputs, out, axis=axis)
 
 
 def vstack(arrays: Any, out: Any = None) -> Any:

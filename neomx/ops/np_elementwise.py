@@ -295,7 +295,7 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """x where condition is true, else y."""
     if x.dtype is not y.dtype:
         x, y = _met(x, y)
-    return torch.where(_truth(condition), x, y)
+    return torch.where(condition if condition.dtype is torch.bool else _truth(condition), x, y)
 
 
 @op("_npi_where_lscalar", types=typed([1]))

@@ -57,16 +57,12 @@ def _contracted(a: Tensor, b: Tensor, of_a: tuple[int, ...], of_b: tuple[int, ..
 
 def _fresh_einsum(*data: Tensor, num_args: int, subscripts: str = "", optimize: int = 0) -> Tensor:
     if len(data) > 2 or data[0].dtype is torch.bool:  # `torch.einsum` orders the products of three or more
-        result = np_einsum(*data, num_args=num_args, subscripts=subscripts)
-    else:
-        result = torch._VF.einsum(subscripts, data)  # type: ignore[attr-defined]
-        if result.dtype is not data[0].dtype:  # a sum of integers
-            return result.to(data[0].dtype)
-    base = result._base
-    if base is not None:
-        for each in data:
-            if base is each or base is each._base:
-                return result.clone(memory_format=torch.contiguous_format)
+        return np_einsum(*data, num_args=num_args, subscripts=subscripts)
+    result = torch._VF.einsum(subscripts, data)  # type: ignore[attr-defined]
+    if result.dtype is not data[0].dtype:  # a sum of integers
+        return result.to(data[0].dtype)
+    if len(data) == 1 and result._base is not None:  # the transpose or diagonal of one array; products have own memory
+        return result.clone(memory_format=torch.contiguous_format)
     return result
 
 

@@ -54,10 +54,11 @@ def np_sum(
     a: Tensor, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False, initial: float | None = None
 ) -> Tensor:
     """The sum of the elements."""
-    if a.dtype is _FLOAT and dtype is None and initial is None and axis != ():  # fast path for the common case
+    if dtype is None and initial is None and a.dtype is _FLOAT:  # fast path for the common case
         if axis is None and not keepdims:
             return a.sum()
-        return a.sum(axis[0] if axis and len(axis) == 1 else axis, keepdims)
+        if axis != ():
+            return a.sum(axis[0] if axis and len(axis) == 1 else axis, keepdims)
     _refuse_initial(initial)
     result = _total_dtype(a.dtype, dtype)
     axes = np_axes(a, axis)
@@ -129,10 +130,11 @@ def np_mean(
     a: Tensor, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False, initial: float | None = None
 ) -> Tensor:
     """The mean of the elements, float32 for integers. An integer `dtype` truncates it."""
-    if a.dtype is _FLOAT and dtype is None and initial is None and axis != ():  # fast path for the common case
+    if dtype is None and initial is None and a.dtype is _FLOAT:  # fast path for the common case
         if axis is None and not keepdims:
             return a.mean()
-        return a.mean(axis[0] if axis and len(axis) == 1 else axis, keepdims)
+        if axis != ():
+            return a.mean(axis[0] if axis and len(axis) == 1 else axis, keepdims)
     _refuse_initial(initial)
     result = _mean_dtype(a.dtype, dtype)
     axes = np_axes(a, axis)

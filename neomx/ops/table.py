@@ -77,6 +77,7 @@ class Op:
         "same_dtype",
         "may_alias",
         "fresh",
+        "owned",
         "mutates",
         "needs_ctx",
         "input_index",
@@ -119,6 +120,7 @@ class Op:
         self.on_node: Callable[[Any], list[Any]] | None = None
         self.same_dtype, self.may_alias, self.mutates = same_dtype, may_alias, tuple(mutates)
         self.fresh = fresh
+        self.owned = fresh is not None or not may_alias  # `fresh or fn` never returns a view of an input
         parameters = inspect.signature(fn, eval_str=True).parameters.values()
         self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         tensors = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]

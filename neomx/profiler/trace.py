@@ -180,17 +180,19 @@ def _ops() -> Iterator[Op]:
 
 
 def _wrap_ops(timed: list[tuple[str, int]]) -> None:
-    """Replace the function of each op by a tracing one, in the op table and in graphs lowered from it."""
+    """Replace the functions of each op by tracing ones, in the op table and in graphs lowered from it."""
     traced = {}
     for op in _ops():
         traced[op.fn] = op.fn = _wrapped(op.name, op.fn, timed)
+        if op.fresh is not None:
+            op.fresh = _wrapped(op.name, op.fresh, timed)
     _replace_in_graphs(lambda fn: traced.get(fn, fn))
 
 
 def _unwrap_ops() -> None:
-    """Restore the function of each op."""
+    """Restore the functions of each op."""
     for op in _ops():
-        op.fn = getattr(op.fn, "plain", op.fn)
+        op.fn, op.fresh = getattr(op.fn, "plain", op.fn), getattr(op.fresh, "plain", op.fresh)
     _replace_in_graphs(lambda fn: getattr(fn, "plain", fn))
 
 
