@@ -5,7 +5,7 @@ own memory, torch's op is followed by a copy. The columns are medians over round
 The last column is the difference of the minimum times, which depends less on other load on the machine. The first lines
 are the costs of Python itself: a call of an empty function, and an object with three slots.
 
-python benchmarks/np_ops.py [--rounds 150] [--calls 200] [--only reshape]
+python benchmarks/np_ops.py [--rounds 400] [--calls 100] [--only reshape]
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def report(group: str, found: dict[str, list[tuple[float, float]]]) -> list[reco
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=150)
-    parser.add_argument("--calls", type=int, default=200, help="of each op in a round")
+    parser.add_argument("--rounds", type=int, default=400)
+    parser.add_argument("--calls", type=int, default=100, help="of each op in a round")
     parser.add_argument("--only", default="", help="only ops whose name contains this")
     record.add_option(parser)
     args = parser.parse_args()

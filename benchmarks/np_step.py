@@ -1,6 +1,6 @@
 """A training step of a small MLP in NumPy mode against nd mode, in turns: CPU time, the median of the rounds' ratios.
 
-python benchmarks/np_step.py [--rounds 30]
+python benchmarks/np_step.py [--rounds 400]
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def training(array, hybrid):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=400)
     record.add_option(parser)
     args = parser.parse_args()
     result = record.begin("np_step")
@@ -51,11 +51,14 @@ def main():
         np_steps = training(mx.np.array, hybrid)
         mx.npx.reset_np()
         times: dict[str, list[float]] = {"nd": [], "np": []}
-        for _ in range(args.rounds):
-            times["nd"].append(nd_steps(50))
-            mx.npx.set_np()
-            times["np"].append(np_steps(50))
-            mx.npx.reset_np()
+        for i in range(args.rounds):
+            for kind in ("nd", "np") if i % 2 else ("np", "nd"):
+                if kind == "nd":
+                    times[kind].append(nd_steps(10))
+                else:
+                    mx.npx.set_np()
+                    times[kind].append(np_steps(10))
+                    mx.npx.reset_np()
         name, kinds = "hybridized" if hybrid else "imperative", {"by": "NumPy mode", "against": "nd mode"}
         row = result.add(record.row("a training step", name, "s", times["np"], times["nd"], **kinds))
         print(f"{name}: nd {row.theirs * 1e6:.0f} us, np {row.ours * 1e6:.0f} us, ratio {row.ratio:.3f}")

@@ -30,7 +30,7 @@ _KEPT_ERRORS = (OutOfBoundsError, InvalidValueError, InvalidDTypeError)
 def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type[Any]) -> Any:
     """Call `op` on arrays (or None) and converted attributes, and wrap the results in `cls`."""
     if out is None and op.owned and op.on_arrays is None and not modes.recording:
-        # A short path for the most common calls: one or two dense arrays outside the autograd graph.
+        # A short path for the most common calls: at most two dense arrays outside the autograd graph.
         inputs: tuple[Tensor, ...] = ()
         if len(arrays) == 1:
             (array,) = arrays
@@ -42,8 +42,8 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
                 data, second = array._data, other._data
                 if not (op.same_dtype and data.dtype is not second.dtype or data.requires_grad or second.requires_grad):
                     inputs = (data, second)
-        if inputs:
-            context = array._ctx.computing
+        if inputs or not arrays:
+            context = array._ctx.computing if inputs else (attrs.get("ctx") or current_context()).check()
             if op.needs_ctx:
                 attrs["ctx"] = context
             fn = op.fresh or op.fn

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -80,6 +80,18 @@ def reduced(name: str, array: ndarray, axis: Any, out: Any) -> Any:
     if axis is None:
         return apply(op, (array,), {}, out, ndarray)
     return apply(op, (array,), {"axis": (axis,) if type(axis) is int else op.convert("axis", axis)}, out, ndarray)
+
+
+def joined(name: str, arrays: Iterable[Any], axis: int | None, out: Any) -> Any:
+    """Join arrays or symbols along an axis."""
+    inputs = arrays if type(arrays) is list else tuple(arrays)
+    for array in inputs:
+        if type(array) is not ndarray:
+            break
+    else:
+        if type(axis) is int:  # fast path for the common case; 0 is the op's default
+            return apply(OPS[name], inputs, {"axis": axis} if axis else {}, out, ndarray)
+    return call(name, inputs, out, axis=axis)
 
 
 def call_any(name: str, args: Sequence[Any], attrs: dict[str, Any], out: Any = None) -> Any:

@@ -90,18 +90,18 @@ def zeros(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None =
     """Return an array of zeros, of dtype float32 by default."""
     if order != "C":
         _only_rows_first(order)
-    if dtype is None or dtype is onp.float32:  # the op's default
-        return call("_npi_zeros", ctx=ctx, shape=shape)
-    return call("_npi_zeros", ctx=ctx, shape=shape, dtype=dtype)
+    if ctx is None and (dtype is None or dtype is onp.float32):  # the op's defaults
+        return call("_npi_zeros", shape=shape)
+    return call("_npi_zeros", ctx=ctx, shape=shape, dtype=_or_float32(dtype))
 
 
 def ones(shape: Any, dtype: Any = onp.float32, order: str = "C", ctx: Context | None = None) -> Any:
     """Return an array of ones, of dtype float32 by default."""
     if order != "C":
         _only_rows_first(order)
-    if dtype is None or dtype is onp.float32:  # the op's default
-        return call("_npi_ones", ctx=ctx, shape=shape)
-    return call("_npi_ones", ctx=ctx, shape=shape, dtype=dtype)
+    if ctx is None and (dtype is None or dtype is onp.float32):  # the op's defaults
+        return call("_npi_ones", shape=shape)
+    return call("_npi_ones", ctx=ctx, shape=shape, dtype=_or_float32(dtype))
 
 
 def empty(shape: Any, dtype: Any = onp.float32, order: str = "C", ctx: Context | None = None) -> Any:

@@ -9,7 +9,7 @@ import numpy as onp
 
 from ..base import numeric_types
 from ..symbol import Symbol
-from .call import call, call_converted
+from .call import call, joined
 from .multiarray import ndarray
 
 __all__ = [
@@ -234,10 +234,7 @@ def resize(a: Any, new_shape: Any) -> Any:
 
 def concatenate(seq: Any, axis: int | None = 0, out: Any = None) -> Any:
     """Join arrays along an existing axis, or flatten and join them."""
-    inputs = seq if type(seq) is list else tuple(seq)
-    if type(axis) is int:
-        return call_converted("_npi_concatenate", inputs, out, {"axis": axis})
-    return call("_npi_concatenate", inputs, out, axis=axis)
+    return joined("_npi_concatenate", seq, axis, out)
 
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Any:
@@ -247,10 +244,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
 
 def stack(arrays: Any, axis: int = 0, out: Any = None) -> Any:
     """Join arrays of the same shape along a new axis."""
-    inputs = arrays if type(arrays) is list else tuple(arrays)
-    if type(axis) is int:
-        return call_converted("_npi_stack", inputs, out, {"axis": axis})
-    return call("_npi_stack", inputs, out, axis=axis)
+    return joined("_npi_stack", arrays, axis, out)
 
 
 def vstack(arrays: Any, out: Any = None) -> Any:

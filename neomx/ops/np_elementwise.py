@@ -17,6 +17,7 @@ from .elementwise import enter_scalar, integers, left, number, real, right, scal
 from .table import OPS, Types, op, typed
 
 Tensor = torch.Tensor
+_BOOL = torch.bool
 _Binary = Callable[..., Tensor]
 _TypeRule = Callable[[Types, dict[str, Any]], tuple[Types, Types]]
 
@@ -295,7 +296,7 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """x where condition is true, else y."""
     if x.dtype is not y.dtype:
         x, y = _met(x, y)
-    return torch.where(condition if condition.dtype is torch.bool else _truth(condition), x, y)
+    return torch.where(condition if condition.dtype is _BOOL else _truth(condition), x, y)
 
 
 @op("_npi_where_lscalar", types=typed([1]))
