@@ -100,7 +100,8 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 def polyval(p: Any, x: Any) -> Any:
     """Evaluate the polynomial with coefficients p, highest power first, at x."""
     if not isinstance(p, (NDArray, Symbol)) or not isinstance(x, (NDArray, Symbol)):
-        raise TypeError(f"polyval expects two arrays, received {type(p).__name__} and {type(x).__name__}")
+        given = " and ".join(f"{type(each).__module__}.{type(each).__name__}" for each in (p, x))
+        raise TypeError(f"polyval expects two mx.np arrays, received {given}. Use mx.np.array")
     if isinstance(p, NDArray) and p.ndim != 1:
         raise ValueError(f"polyval expects p to have 1 dimension, received {p.ndim}")
     return call("_npi_polyval", (p, x))

@@ -312,6 +312,8 @@ def left(compute: _Binary) -> _Binary:
 
 
 def _modulo_number(data: Tensor, scalar: float) -> Tensor:
+    if not data.is_floating_point():
+        return _modulo(data, number(scalar, data))  # a scalar that the dtype cannot hold wraps around, maybe to 0
     return torch.remainder(data, scalar) if scalar else torch.zeros_like(data)
 
 
@@ -322,7 +324,11 @@ def _number_to_the(data: Tensor, scalar: float) -> Tensor:
 
 def _to_the_number(data: Tensor, scalar: float) -> Tensor:
     """torch has shortcuts for powers such as 2 and 0.5, but only for Python numbers."""
-    return torch.pow(data, scalar) if data.is_floating_point() else _power(data, number(scalar, data))
+    if not data.is_floating_point():
+        return _power(data, number(scalar, data))
+    if data.dtype is torch.float16 and abs(scalar) > _LARGEST[torch.float16]:
+        scalar = math.copysign(math.inf, scalar)
+    return torch.pow(data, scalar)
 
 
 _SCALAR: list[tuple[_Binary, tuple[str, ...], str]] = [
