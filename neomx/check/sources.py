@@ -167,6 +167,8 @@ def _python_2(what: str, path: str) -> str:
 def _notebook(path: str, data: bytes) -> Source:
     try:
         content = json.loads(data)
+        if not isinstance(content, dict):
+            raise TypeError(f"expected a JSON object, received a {type(content).__name__}")
         sheets = content.get("worksheets", [content])  # the format before 4 had sheets, and `input` for `source`
         cells = [cell for sheet in sheets for cell in sheet["cells"] if cell["cell_type"] == "code"]
         texts = ["".join(cell.get("source", cell.get("input", ""))) for cell in cells]

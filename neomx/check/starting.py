@@ -12,6 +12,7 @@ from .sources import Source, lines_of
 
 _WORKERS = 2  # used if the script does not specify a number
 _LAUNCHER = re.compile(r"(?:\b\S*launch\.py|\bmpirun|\bmpiexec|\bhorovodrun|\bbpslaunch)\s+(\S.*)")
+_DIVIDES = re.compile(r"\b(?:num_parts|part_index|rank|shard|\w*Sampler|split_dataset)\b")  # signs of divided data
 _COUNTS = {"-n": "-n", "-np": "-n", "--num-workers": "-n", "--num-proc": "-n", "-s": "-s", "--num-servers": "-s"}
 
 
@@ -71,6 +72,10 @@ def _on_workers(source: Source, facts: Facts) -> list[Start]:
             found.append(Start(f"{run} -s 1 {script}", f"line {line} has the kvstore {store!r}, which needs servers"))
         elif is_distributed(store):
             found.append(Start(f"{run} {script}", f"line {line} has the kvstore {store!r}"))
+    if found and not _DIVIDES.search(source.text):
+        why = "every worker would read all of the data: nothing in this file divides it. For a Gluon dataset use"
+        hint = f"{why} neomx.dist.shard(dataset), for an iterator num_parts=kv.num_workers and part_index=kv.rank"
+        found[-1] = Start(found[-1].command, f"{found[-1].why}. Note that {hint}")
     for option, line in facts.options.items() if not found else ():
         found.append(Start(f"{run} {script} {option} dist_sync", f"line {line} lets the user choose the kvstore"))
     if not found and facts.contexts:

@@ -127,7 +127,11 @@ def lines(findings: list[Finding]) -> Iterator[str]:
         if finding.remedy:
             yield f"  {'':8} -> {finding.remedy}"
     count = Counter(finding.status for finding in findings)
-    yield f"{count['problem']} problems, {count['warn']} warnings, {count['ok']} ok"
+    yield f"{_counted(count['problem'], 'problem')}, {_counted(count['warn'], 'warning')}, {count['ok']} ok"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def listen(place: str, seconds: float, secret_file: str | None) -> int:
@@ -150,7 +154,8 @@ def listen(place: str, seconds: float, secret_file: str | None) -> int:
             "only this machine can reach it" if wire.is_loopback(host) else "only callers with the secret are served"
         )
         show(f"listening on {here} for {seconds:g} s; {reach}. Press Ctrl-C to stop")
-        show(f"on the other machine run: {prefix}neomx doctor {here}")
+        where = "in another terminal" if wire.is_loopback(host) else "on the other machine"
+        show(f"{where}, run: {prefix}neomx doctor {here}")
         threading.Event().wait(seconds)
         show("stopped listening after the time limit")
     except KeyboardInterrupt:

@@ -125,6 +125,10 @@ def _silence(environ: Mapping[str, str]) -> None:
     wire.silence(environ)
 
 
+def _timeout(environ: Mapping[str, str]) -> None:
+    world.timeout_of(environ)
+
+
 def _tls(environ: Mapping[str, str]) -> None:
     try:
         wire.check_pem(environ["NEOMX_TLS"])
@@ -135,6 +139,7 @@ def _tls(environ: Mapping[str, str]) -> None:
 _VALID: dict[str, Callable[[Mapping[str, str]], None]] = {
     "NEOMX_SECRET": _secret,
     "NEOMX_SILENCE": _silence,
+    "NEOMX_TIMEOUT": _timeout,
     "NEOMX_TLS": _tls,
     **{name: _whole_number(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NEOMX_MAX_PIXELS")},
 }

@@ -41,8 +41,11 @@ def create(name: str = "local", *, staleness: int | None = None) -> KVStoreBase:
         return LocalStore(name)
     if name in _SYNCHRONOUS or name in _ASYNCHRONOUS:
         return _between_workers(name, staleness)
-    known = names()
-    raise MXNetError(f"unknown kvstore {name!r}.{suggest(name, known)} Expected one of {', '.join(known)}")
+    raise MXNetError(
+        f"unknown kvstore {name!r}.{suggest(name, names())} Expected 'local' or 'device' for one process, 'dist_sync' "
+        "(all-reduce, or servers), 'dist_async' or 'dist_stale' (servers) for several workers, or another name of "
+        "mx.kv.names()"
+    )
 
 
 def names() -> tuple[str, ...]:

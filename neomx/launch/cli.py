@@ -10,9 +10,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
-from ..base import MXNetError
+from .. import __version__
+from ..base import MXNetError, suggest
 from ..comm.output import say
 from ..comm.world import DEFAULT_TIMEOUT, timeout_of
 from ..monitor import sinks
@@ -51,15 +52,57 @@ FILE_COMMANDS = {
 }
 
 
+# The options of other launchers and ours that mean the same.
+ELSEWHERE = {
+    **dict.fromkeys(("--np", "--workers", "--num-workers", "--nproc-per-node", "--nproc_per_node"), "-n"),
+    **dict.fromkeys(("--servers", "--num-servers"), "-s"),
+    **dict.fromkeys(("-H", "--host", "--hostfile"), "--hosts"),
+    "--node_rank": "--node-rank",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors suggest the options and commands with similar names."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        self.names: list[str] = []
+        super().__init__(*args, **kwargs)
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
+        """Add an argument, and remember the names of options."""
+        action = super().add_argument(*args, **kwargs)
+        if action.help is not argparse.SUPPRESS:
+            self.names += action.option_strings
+        return action
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the arguments; an unknown option is an error here, where its command and similar names are known."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and unknown[0].startswith("-"):
+            option = unknown[0].partition("=")[0]
+            name = ELSEWHERE.get(option)
+            known = name is not None and name in self.names
+            self.error(
+                f"unknown option {option}." + (f" Did you mean {name}?" if known else suggest(option, self.names))
+            )
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and where to find help, and exit."""
+        message = message if message.endswith((".", "?")) else f"{message}."
+        self.exit(2, f"{self.prog}: error: {message} Run {self.prog} --help for the options\n")
+
+
 def parser(chosen: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of the command. The options of a command on files are added only if it is the `chosen` one."""
     raw = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="neomx",
         description="Run MXNet programs on one or more workers, and work with their files.",
         epilog=ONE_PROCESS,
         formatter_class=raw,
     )
+    top.add_argument("--version", action="version", version=f"neomx {__version__}")
     commands = top.add_subparsers(dest="command_name", required=True, metavar="command")
     sub = commands.add_parser(
         "run", help="run a script as several processes", epilog=EXAMPLES, formatter_class=raw, allow_abbrev=False
@@ -79,7 +122,7 @@ def parser(chosen: str | None = None) -> argparse.ArgumentParser:
 
 
 def _add_run(add: Callable[..., Any]) -> None:
-    add("-n", dest="workers", type=int, metavar="N", help="number of workers on each node (default 1)")
+    add("-n", dest="workers", type=_count, metavar="N", help="number of workers on each node (default 1)")
     add(
         "-s",
         dest="servers",
@@ -126,6 +169,15 @@ def _add_run(add: Callable[..., Any]) -> None:
     )
     add("script", nargs=argparse.REMAINDER, metavar="script.py args...")
     _add_sinks(add)  # last: a sink whose name is already an option gets no flag
+
+
+def _count(text: str) -> int:
+    """Return the number of workers, with a hint for users of mpirun, who write `-np 2`."""
+    try:
+        return int(text)
+    except ValueError:
+        hint = ". Write -n 2, not -np 2" if text.startswith("p") else ""
+        raise argparse.ArgumentTypeError(f"expected an integer, received {text!r}{hint}") from None
 
 
 def _add_sinks(add: Callable[..., Any]) -> None:
@@ -219,7 +271,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if typed and script.is_program(argv, ("run", *FILE_COMMANDS)):
             script.execute(argv)
-        if argv and argv[0] in FILE_COMMANDS:
+        if not argv:
+            parser().print_help()
+            return 0
+        if not argv[0].startswith("-") and argv[0] not in ("run", *FILE_COMMANDS):
+            raise MXNetError(
+                f"unknown command {argv[0]!r}.{suggest(argv[0], ('run', *FILE_COMMANDS))} Expected one of run, "
+                f"{', '.join(FILE_COMMANDS)}, or a script"
+            )
+        if argv[0] in FILE_COMMANDS:
             options = parser(argv[0]).parse_args(argv)
             with _ending_in_order():
                 return int(options.main(options))

@@ -169,6 +169,15 @@ def test_suggested_start_commands(text, commands):
 
 
 @pytest.mark.parametrize(
+    ("line", "notes"),
+    [("", True), ("data = mx.dist.shard(data)\n", False), ("it = mx.io.CSVIter('a', num_parts=2)\n", False)],
+)
+def test_script_that_does_not_divide_its_data_gets_a_note(line, notes):
+    starts = found(f"import mxnet as mx\n{line}t = Trainer(kvstore='dist_sync')\n")[1]
+    assert ("every worker would read all of the data" in starts[-1].why) is notes
+
+
+@pytest.mark.parametrize(
     ("arguments", "command"),
     [
         ("-np 4 python train.py --lr 1", "neomx run -n 4 train.py --lr 1"),

@@ -62,7 +62,7 @@ def test_report_has_the_worst_status_and_remedies():
     }  # fmt: skip
     shown = list(lines([fine, bad]))
     assert shown[:3] == ["cpu", "  ok       it is ok", "           -> do it"]
-    assert shown[-1] == "1 problems, 0 warnings, 1 ok"
+    assert shown[-1] == "1 problem, 0 warnings, 1 ok"
 
 
 def test_amounts_are_readable():
@@ -407,6 +407,7 @@ def test_every_variable_that_neomx_reads_has_a_meaning():
     [
         ("NEOMX_SECRET", "short"),
         ("NEOMX_SILENCE", "soon"),
+        ("NEOMX_TIMEOUT", "soon"),
         ("NEOMX_TLS", "/no/such.pem"),
         ("OMP_NUM_THREADS", "many"),
         ("NEOMX_MAX_PIXELS", "0"),

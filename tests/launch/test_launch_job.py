@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from neomx import __version__
 from neomx.comm.jobspec import JobSpec
 from neomx.comm.supervision import Interrupts
 from neomx.launch import slurm
@@ -121,6 +122,38 @@ def test_unusable_tls_file_is_refused_before_anything_starts(parts, says, pems, 
     assert f"--tls-file {tmp_path / 'job.pem'}: {says}" in capsys.readouterr().err
     (tmp_path / "job.pem").write_text(pems("key", "cert"))
     assert asked(f"--tls-file {tmp_path / 'job.pem'} train.py").tls_file
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("run --tiemout 3 train.py", "neomx run: error: unknown option --tiemout. Did you mean --timeout?"),
+        ("run --workers 2 train.py", "unknown option --workers. Did you mean -n?"),
+        ("run -np 2 train.py", "expected an integer, received 'p'. Write -n 2, not -np 2"),
+        ("check --fx train.py", "neomx check: error: unknown option --fx. Did you mean --fix"),
+        ("doctor --node-rank 2", "unknown option --node-rank. Run neomx doctor --help"),
+    ],
+)
+def test_unknown_options_suggest_similar_ones(text, says, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(text.split())
+    assert ended.value.code == 2 and says in capsys.readouterr().err
+
+
+def test_unknown_command_suggests_a_similar_one(capfd):
+    assert main(["rnu", "-n", "2"]) == 2
+    assert "unknown command 'rnu'. Did you mean run?" in capfd.readouterr().err
+
+
+def test_command_without_arguments_prints_its_help(capsys):
+    assert main([]) == 0
+    assert "run a script as several processes" in capsys.readouterr().out
+
+
+def test_version_is_printed(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0 and capsys.readouterr().out == f"neomx {__version__}\n"
 
 
 def test_flags_of_neomx_run_after_the_script_give_a_hint(monkeypatch, capsys):
