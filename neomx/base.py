@@ -139,9 +139,9 @@ def c_handle_array(objs: Sequence[Any]) -> Any:
     raise MXNetError("c_handle_array: arrays and symbols have no libmxnet handles. Use the Python API")
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean ...?' if the name is similar to a known one, otherwise ''."""
+def suggest(name: str, known: Iterable[str], most: int = 3) -> str:
+    """Return ' Did you mean ...?' with at most `most` known names that are similar, or '' if there are none."""
     import difflib
 
-    close = difflib.get_close_matches(name, list(known), n=3)
+    close = difflib.get_close_matches(name, list(known), n=most)
     return f" Did you mean {' or '.join(close)}?" if close else ""

@@ -15,6 +15,7 @@ class Barriers:
     def __init__(self) -> None:
         self._waiting: dict[int, Counter[int]] = {}  # by waiting worker: how many steps the others made meanwhile
         self._passed: dict[int, Counter[int]] = {}  # the same for the last barrier passed, until the next step
+        self._told: set[int] = set()  # workers for which a message was returned; a loop would repeat it
 
     def hear(self, said: Sequence[int], steps: bool) -> str:
         """Process a round and return an error message, or "" if nothing is wrong.
@@ -36,6 +37,9 @@ class Barriers:
             return ""
         passed, self._passed = self._passed, {}
         rank, missed = next(iter(passed.items()))
+        if rank in self._told:
+            return ""
+        self._told.add(rank)
         return (
             f"worker {rank} called mx.dist.barrier(), {_workers(ended)} did not: {_steps(missed, ended, rank)}the "
             f"program ended there. {_RULE}"
@@ -46,7 +50,8 @@ class Barriers:
         passed, self._passed = self._passed, {}
         for rank, missed in passed.items():
             others = [other for other in missed if other not in active]
-            if rank in active and others:
+            if rank in active and others and rank not in self._told:
+                self._told.add(rank)
                 return (
                     f"worker {rank} waited at mx.dist.barrier() while {_workers(others)} made "
                     f"{max(missed[other] for other in others)} steps without it, and now steps without "

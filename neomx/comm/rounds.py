@@ -116,6 +116,7 @@ class Rounds:
         self._given: dict[int, _Given] = {}
         self._steps: Counter[int] = Counter()  # steps of this worker, by stepper
         self._barriers = Barriers()
+        self._at_pause: Counter[int] = Counter()  # `_steps` at the last pause
         self._idle: Counter[int] = Counter()  # by stepper: steps of others for which this worker should have had data
         self._compared: Compared = ({}, {})  # of the current stepper
         self._digest_of: Mapping[str, object] = {}  # the mapping of `_digest`
@@ -191,12 +192,14 @@ class Rounds:
         self._compared = compared, {}
         self._check_same(stepper, self._say(stepper, 0.0, -1, False, False, prepares=True))
 
-    def pause(self, expected: bool = False) -> None:
+    def pause(self, lacks: float = 0, batches: int = 0) -> None:
         """Wait for all workers while taking part in the remaining steps of others.
 
-        If `expected`, some workers are known to have one step fewer, which is not reported.
+        Other workers are known to have up to `lacks` batches more than the `batches` that this worker had since the
+        last pause. Their steps for these batches are not reported.
         """
-        self._stand_by(PAUSES, expected)
+        self._stand_by(PAUSES, lacks, batches)
+        self._at_pause = Counter(self._steps)
 
     def barrier(self) -> None:
         """Like `pause`, at a barrier of the program. Worker 0 logs a warning if other workers do not call it."""
@@ -222,9 +225,10 @@ class Rounds:
                     _tell_of_steps([each[0] for each in said], which)
                 _tell_of_weights([each[2:] for each in said], list(sums))
 
-    def _stand_by(self, why: int, expected: bool = False) -> None:
+    def _stand_by(self, why: int, lacks: float = 0, batches: int = 0) -> None:
         if self._group.size == 1:
             return
+        others: Counter[int] = Counter()  # steps of others in the meantime, by stepper
         while True:
             round = self._say(why, 0.0, 0.0, False, self._have_sent())
             if round.active:
@@ -238,11 +242,18 @@ class Rounds:
                 if round.prepares:
                     stepper.prepare_along()
                 else:
-                    self._idle[number] += round.reduces and not expected
+                    others[number] += round.reduces
+                    self._idle[number] += round.reduces and others[number] > self._excused(number, lacks, batches)
                     stepper.shadow(round)
                     self._tell_of_files()
             elif why != LEAVES or all(each == LEAVES for each in round.steppers):
                 return
+
+    def _excused(self, stepper: int, lacks: float, batches: int) -> float:
+        """Return the number of steps that correspond to `lacks` batches, if this worker stepped for its `batches`."""
+        if not batches:
+            return math.inf if lacks else 0
+        return lacks * max(1, math.ceil((self._steps[stepper] - self._at_pause[stepper]) / batches))
 
     def _tell_of_files(self) -> None:
         """Warn that files this worker saved since its last step contain outdated weights."""
@@ -349,8 +360,9 @@ def _tell_of_steps(steps: list[int], which: str) -> None:
     """Warn that workers had different numbers of batches."""
     if len(set(steps)) > 1:
         _log.warning(
-            "the workers made different numbers of training steps%s: %s. Workers without a batch used zero gradients. "
-            "mx.dist.shard(dataset) divides a dataset evenly; with an iterator, use parts of equal size",
+            "the workers made different numbers of training steps%s: %s. In the steps that a worker does not make, its "
+            "gradients count as zero. Call step() for every batch on every worker, and divide the data evenly: with "
+            "mx.dist.shard(dataset), or parts of equal size of an iterator",
             which,
             ", ".join(f"worker {rank} {count}" for rank, count in enumerate(steps)),
         )

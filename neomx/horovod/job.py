@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -189,7 +190,7 @@ class _Meeting:
         said = torch.zeros(1 + len(DTYPES), dtype=torch.int64)
         said[: 1 + len(counts)] = torch.tensor([kind, *counts])
         try:
-            self.session.rounds.pause(expected=True)
+            self.session.rounds.pause(lacks=math.inf)
             everyone = self.group.all_gather_small(said, "calls").tolist()
         except PeerError as error:
             raise PeerError(f"hvd.{call}: {error}") from None

@@ -54,7 +54,7 @@ FILE_COMMANDS = {
 
 # The options of other launchers and ours that mean the same.
 ELSEWHERE = {
-    **dict.fromkeys(("--np", "--workers", "--num-workers", "--nproc-per-node", "--nproc_per_node"), "-n"),
+    **dict.fromkeys(("--np", "--worker", "--workers", "--num-workers", "--nproc-per-node", "--nproc_per_node"), "-n"),
     **dict.fromkeys(("--servers", "--num-servers"), "-s"),
     **dict.fromkeys(("-H", "--host", "--hostfile"), "--hosts"),
     "--node_rank": "--node-rank",
@@ -66,6 +66,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any):
         self.names: list[str] = []
+        self.typed: list[str] = []
         super().__init__(*args, **kwargs)
 
     def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
@@ -77,20 +78,30 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the arguments; an unknown option is an error here, where its command and similar names are known."""
+        self.typed = [] if args is None else list(args)
         found, unknown = super().parse_known_args(args, namespace)
-        if unknown and unknown[0].startswith("-"):
-            option = unknown[0].partition("=")[0]
+        self._check_options(unknown)
+        return found, unknown
+
+    def _check_options(self, words: Sequence[str]) -> None:
+        """Exit with an error if the first of `words` that looks like an option is unknown."""
+        option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
+        if option is not None and option not in self.names:
             name = ELSEWHERE.get(option)
             known = name is not None and name in self.names
-            self.error(
-                f"unknown option {option}." + (f" Did you mean {name}?" if known else suggest(option, self.names))
-            )
-        return found, unknown
+            similar = f" Did you mean {name}?" if known else suggest(option, self.names, most=1)
+            self.exit(2, f"{self.prog}: error: unknown option {option}.{similar} {self._help}\n")
 
     def error(self, message: str) -> NoReturn:
         """Print the message and where to find help, and exit."""
+        if "required" in message:  # a misspelled option may be the reason
+            self._check_options(self.typed)
         message = message if message.endswith((".", "?")) else f"{message}."
-        self.exit(2, f"{self.prog}: error: {message} Run {self.prog} --help for the options\n")
+        self.exit(2, f"{self.prog}: error: {message} {self._help}\n")
+
+    @property
+    def _help(self) -> str:
+        return f"Run {self.prog} --help for the options"
 
 
 def parser(chosen: str | None = None) -> argparse.ArgumentParser:
@@ -146,7 +157,7 @@ def _add_run(add: Callable[..., Any]) -> None:
     add("--tls-file", metavar="PEM", help="encrypt all connections with this certificate and key")
     add(
         "--timeout",
-        type=float,
+        type=_seconds,
         metavar="SECONDS",
         help=f"timeout for waiting on another process, in seconds (default: NEOMX_TIMEOUT, or {DEFAULT_TIMEOUT:g})",
     )
@@ -178,6 +189,13 @@ def _count(text: str) -> int:
     except ValueError:
         hint = ". Write -n 2, not -np 2" if text.startswith("p") else ""
         raise argparse.ArgumentTypeError(f"expected an integer, received {text!r}{hint}") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, received {text!r}") from None
 
 
 def _add_sinks(add: Callable[..., Any]) -> None:

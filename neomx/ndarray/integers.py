@@ -7,9 +7,11 @@ another proxy, or the result of an op that is differentiated as if it had been c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 from ..ops.precision import set_stand_in, stand_in
 
@@ -57,6 +59,17 @@ def place_of_result(
     """Return the proxy of integers that `call` computes from `inputs` with the proxies `places`."""
     place: Tensor = _OnIntegers.apply(call, inputs, result, *places)
     return place
+
+
+def on_integers(function: Callable[..., Any], *tensors: Tensor | None, **attrs: Any) -> Any:
+    """Call the function of an op. If integers with a proxy give integers, these have a proxy, too."""
+    result = function(*tensors, **attrs)
+    if is_compiling() or not torch.is_grad_enabled() or not isinstance(result, Tensor) or result.is_floating_point():
+        return result
+    places = [None if tensor is None else stand_in(tensor) for tensor in tensors]
+    if any(place is not None for place in places):
+        set_stand_in(result, place_of_result(result, partial(function, **attrs), tensors, places))
+    return result
 
 
 def derived(data: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:

@@ -261,7 +261,11 @@ def join(
         return results if len(results) == 1 and not results[0].is_floating_point() else _joined(results, inputs)
     places = [tensor if tensor is None or (place := stand_in(tensor)) is None else place for tensor in inputs]
     if len(results) > 1 or results[0].is_floating_point():
+        known = [stand_in(result) for result in results]
         results = _joined(results, places)
+        for result, place in zip(results, known, strict=True):
+            if place is not None:
+                set_stand_in(result, place)
     through = op is not None and any(place is not tensor for place, tensor in zip(places, inputs, strict=True))
     for number, result in enumerate(results):
         if result.is_floating_point() or stand_in(result) is not None:

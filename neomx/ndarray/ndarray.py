@@ -23,6 +23,8 @@ from .integers import derived
 from .invoke import apply, in_graph, is_lent, lend, on_tape
 from .private_names import PrivateNames
 
+_WIDE = (torch.float32, torch.float64)
+
 
 def _method(name: str) -> Callable[..., Any]:
     """Return a method that calls the op `name` with the array as its first argument."""
@@ -63,6 +65,8 @@ def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor]
         else:
             return _not_supported(other)
         data = self._data
+        if value is other and data.dtype not in _WIDE:  # torch rounds a number differently to narrow floats
+            return apply(op, arrays, attrs, self, NDArray)
         if direct is None or self._sparse or not data.is_floating_point() or modes.recording:
             return apply(op, arrays, attrs, self, NDArray)
         if value is not other:
@@ -74,7 +78,10 @@ def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor]
             ):
                 return apply(op, arrays, attrs, self, NDArray)
             value = value.detach() if value.requires_grad else value
-        direct(self._writable_data(), value)
+        try:
+            direct(self._writable_data(), value)
+        except (RuntimeError, OverflowError):  # overlapping arrays, booleans, an int of more than 64 bits
+            return apply(op, arrays, attrs, self, NDArray)
         return self
 
     return binary

@@ -20,17 +20,17 @@ class _Front(threading.local):
     symbols = False  # whether functions without array arguments return symbols
 
 
-_front = _Front()
+front = _Front()
 
 
 @contextmanager
 def making_symbols() -> Iterator[None]:
     """Make functions without array arguments (zeros, arange, random numbers) return symbols."""
-    before, _front.symbols = _front.symbols, True
+    before, front.symbols = front.symbols, True
     try:
         yield
     finally:
-        _front.symbols = before
+        front.symbols = before
 
 
 def symbolic(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,7 +52,7 @@ def call(name: str, arrays: Sequence[Any] = (), out: Any = None, **attrs: Any) -
     for array in arrays:
         if type(array) is not ndarray:
             return call_any(name, arrays, attrs, out)
-    if not arrays and _front.symbols:
+    if not arrays and front.symbols:
         return _symbol(name, (), attrs)
     op = OPS[name]
     if attrs:

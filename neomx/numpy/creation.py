@@ -13,7 +13,7 @@ from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ndarray.invoke import is_recorded
 from ..ndarray.ndarray import NDArray
 from ..symbol import Symbol
-from .call import call, call_converted
+from .call import call, call_converted, front
 from .multiarray import ndarray
 from .shape import broadcast_to, reshape, unless
 
@@ -90,7 +90,7 @@ def zeros(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None =
     """Return an array of zeros, of dtype float32 by default."""
     if order != "C":
         _only_rows_first(order)
-    if ctx is None and (dtype is None or dtype is onp.float32):  # the op's defaults
+    if ctx is None and (dtype is None or dtype is onp.float32) and not front.symbols:  # the op's defaults
         return call("_npi_zeros", shape=shape)
     return call("_npi_zeros", ctx=ctx, shape=shape, dtype=_or_float32(dtype))
 
@@ -99,7 +99,7 @@ def ones(shape: Any, dtype: Any = onp.float32, order: str = "C", ctx: Context | 
     """Return an array of ones, of dtype float32 by default."""
     if order != "C":
         _only_rows_first(order)
-    if ctx is None and (dtype is None or dtype is onp.float32):  # the op's defaults
+    if ctx is None and (dtype is None or dtype is onp.float32) and not front.symbols:  # the op's defaults
         return call("_npi_ones", shape=shape)
     return call("_npi_ones", ctx=ctx, shape=shape, dtype=_or_float32(dtype))
 

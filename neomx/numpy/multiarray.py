@@ -24,6 +24,7 @@ from .methods import Methods, check_astype, check_order
 _DTYPES: dict[torch.dtype, Any] = {
     dtype: kind if dtype is torch.bfloat16 else onp.dtype(kind) for dtype, kind in NUMPY_OF_TORCH.items()
 }
+_WIDE = (torch.float32, torch.float64)
 
 
 def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
@@ -50,13 +51,16 @@ def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor]
             same = value.dtype is data.dtype and value.shape == data.shape and other._ctx is self._ctx
             op_name, arrays, attrs = array_op, (self, other), {}
         elif isinstance(other, numeric_types):
-            same = not isinstance(other, (bool, onp.bool_))  # torch does not support subtraction of booleans
+            same = data.dtype in _WIDE  # torch rounds a number differently to narrow floats
             op_name, arrays, attrs = scalar_op, (self,), {"scalar": other}  # type: ignore[assignment]
         else:
             raise unsupported(other)
         if direct is None or not same or not data.is_floating_point() or modes.recording:
             return apply(OPS[op_name], arrays, attrs, self, ndarray)
-        direct(self._writable_data(), value.detach() if value is not other and value.requires_grad else value)
+        try:
+            direct(self._writable_data(), value.detach() if value is not other and value.requires_grad else value)
+        except (RuntimeError, OverflowError):  # overlapping arrays, booleans, an int of more than 64 bits
+            return apply(OPS[op_name], arrays, attrs, self, ndarray)
         return self
 
     return binary

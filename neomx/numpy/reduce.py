@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ndarray.invoke import is_recorded
 from .call import call, call_converted, reduced
 from .multiarray import ndarray
 
@@ -101,4 +102,6 @@ def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) 
     """Cumulative sum along an axis, or of the flattened array."""
     if type(a) is ndarray and type(axis) is int and dtype is None:
         return call_converted("_np_cumsum", (a,), out, {"axis": axis})
+    if type(a) is ndarray and dtype is not None and is_recorded(a):  # astype has a gradient, also for integers
+        return call("_np_cumsum", (a.astype(dtype),), out, axis=axis)
     return call("_np_cumsum", (a,), out, axis=axis, dtype=dtype)

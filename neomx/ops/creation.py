@@ -50,7 +50,13 @@ def number(value: float, dtype: torch.dtype) -> float:
     if dtype.is_floating_point or dtype is torch.bool:
         return value
     limits = torch.iinfo(dtype)
-    return (math.trunc(value) - limits.min) % (limits.max - limits.min + 1) + limits.min
+    return (c_integer(value, dtype) - limits.min) % (limits.max - limits.min + 1) + limits.min
+
+
+def c_integer(value: float, dtype: torch.dtype) -> int:
+    """Truncate a scalar as C does on x86: NaN and numbers out of range become the lowest int32, or int64."""
+    lowest = -(2**63) if dtype is torch.int64 else -(2**31)
+    return int(value) if lowest <= value < -lowest else lowest  # the comparison is false for NaN
 
 
 def _known(shape: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from torch.compiler import is_compiling
 from torch.nn.functional import hardtanh, smooth_l1_loss
 
 from ..base import MXNetError
+from .creation import c_integer
 from .shapes import UNKNOWN, Shapes, is_known
 from .table import Types, op, typed
 
@@ -280,6 +281,7 @@ _numbers: dict[tuple[float | str, torch.dtype], Tensor] = {}
 def _make_number(scalar: float, dtype: torch.dtype) -> Tensor:
     """Convert through the widest type: a scalar that is too large becomes infinite or wraps around, as in C."""
     wide = torch.float64 if dtype.is_floating_point else torch.int64
+    scalar = float(scalar) if wide is torch.float64 else scalar  # torch rejects an int of more than 64 bits
     return torch.scalar_tensor(scalar, dtype=wide, device="cpu").to(dtype)
 
 
@@ -314,7 +316,7 @@ def left(compute: _Binary) -> _Binary:
 def _modulo_number(data: Tensor, scalar: float) -> Tensor:
     if not data.is_floating_point():
         return _modulo(data, number(scalar, data))  # a scalar that the dtype cannot hold wraps around, maybe to 0
-    return torch.remainder(data, scalar) if scalar else torch.zeros_like(data)
+    return torch.remainder(data, float(scalar)) if scalar else torch.zeros_like(data)
 
 
 def _number_to_the(data: Tensor, scalar: float) -> Tensor:
@@ -328,7 +330,7 @@ def _to_the_number(data: Tensor, scalar: float) -> Tensor:
         return _power(data, number(scalar, data))
     if data.dtype is torch.float16 and abs(scalar) > _LARGEST[torch.float16]:
         scalar = math.copysign(math.inf, scalar)
-    return torch.pow(data, scalar)
+    return torch.pow(data, float(scalar) if abs(scalar) >= 2**63 else scalar)
 
 
 _SCALAR: list[tuple[_Binary, tuple[str, ...], str]] = [
@@ -367,11 +369,7 @@ def integers(data: Tensor, scalar: float, is_int: bool) -> tuple[Tensor, float]:
         return data.double(), scalar
     if data.dtype is torch.bool:
         data = data.long()
-    if not isinstance(scalar, int):
-        scalar = float(scalar)
-    lowest = -(2**63) if data.dtype is torch.int64 else -(2**31)
-    fits = lowest <= scalar < -lowest  # false for NaN
-    return data, int(scalar) if fits else lowest
+    return data, c_integer(scalar if isinstance(scalar, int) else float(scalar), data.dtype)
 
 
 def scalar_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
@@ -405,8 +403,10 @@ _LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float16, torch.bfl
 _FLOAT, _LARGEST_FLOAT = torch.float32, _LARGEST[torch.float32]
 
 
-def _bound(number: float, dtype: torch.dtype) -> float:
+def _bound(number: float, dtype: torch.dtype, lower: bool) -> float:
     """Return a scalar as a bound in `dtype`: large floats become infinite, integers are truncated and clipped."""
+    if number != number:  # NaN: no bound
+        number = -math.inf if lower else math.inf
     if dtype.is_floating_point:
         return number if abs(number) <= _LARGEST[dtype] else math.copysign(math.inf, number)
     limits = torch.iinfo(dtype)
@@ -420,7 +420,7 @@ def clip(data: Tensor, *, a_min: float, a_max: float) -> Tensor:
         return data.clamp(a_min, a_max)
     if data.dtype is torch.bool:
         raise MXNetError("expected a numeric array, got bool. Convert it with astype")
-    low, high = _bound(a_min, data.dtype), _bound(a_max, data.dtype)
+    low, high = _bound(a_min, data.dtype, lower=True), _bound(a_max, data.dtype, lower=False)
     if low > high:  # MXNet tests a_max first, so no element lies between
         return torch.where(data > high, high, low).to(data.dtype)
     return torch.clamp(data, low, high)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch.compiler import is_compiling
 
-from ..base import MXNetError, modes
+from ..base import MXNetError
 from ..dtype import to_torch
 from .table import DType, Types, op, typed
 
@@ -43,7 +43,7 @@ class _Through(torch.autograd.Function):
 def _through_integers(data: Tensor, dtype: torch.dtype) -> Tensor:
     """Cast from or to integers. Integers have no gradient in torch, so the floats they come from represent them."""
     source = data if data.is_floating_point() else stand_in(data)
-    if source is None or not (source.requires_grad and torch.is_grad_enabled() and modes.recording):
+    if source is None or not (source.requires_grad and torch.is_grad_enabled()):
         return data.to(dtype, copy=True)
     if dtype.is_floating_point:
         return _Through.apply(source, data, dtype)

@@ -405,7 +405,7 @@ def _str(value: Any) -> str:
 def _sequence(value: Any) -> Iterable[Any]:
     if isinstance(value, str):
         return numbers_in(value)
-    if isinstance(value, (int, float)) or not hasattr(value, "__iter__"):
+    if isinstance(value, (int, float)) or not hasattr(value, "__iter__") or getattr(value, "ndim", 1) == 0:
         return (value,)
     return value
 

@@ -99,7 +99,9 @@ def parse_degrees(text: str) -> dict[str, int]:
     """Return the degrees in 'data=2,tensor=2'. Names are not checked, because the program may register more."""
     degrees: dict[str, int] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
-        name, _, degree = (each.strip() for each in part.partition("="))
+        name, equals, degree = (each.strip() for each in part.partition("="))
+        if not equals:
+            raise ValueError(f"layout {text!r}: expected name=number, received {part!r}. Write it like data=2,tensor=2")
         if name in degrees or not degree.isdecimal():
             why = "is given twice" if name in degrees else f"must be a number, received {degree!r}"
             raise ValueError(f"layout {text!r}: {name} {why}. Write it like data=2,tensor=2")

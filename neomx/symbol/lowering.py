@@ -14,8 +14,9 @@ from .. import onednn
 from ..base import MXNetError
 from ..context import Context
 from ..dtype import NAME_OF_TORCH
+from ..ndarray.integers import on_integers
 from ..ops.custom import MEMORY
-from ..ops.table import OP_ERRORS
+from ..ops.table import OP_ERRORS, OPS
 from .graph import Entry, Node, topological
 from .rewrite import rewritten
 from .symbol import Symbol
@@ -49,7 +50,13 @@ class _Writer:
         self.places = {} if places is None else places(self.order)
         self.names: dict[tuple[int, int], str] = {}
         self.constants: dict[int, str] = {}
-        self.space: dict[str, Any] = {"only": _only, "ERRORS": OP_ERRORS, "explained": self.explained}
+        self.cast = _cast_to_integers(self.order)
+        self.space: dict[str, Any] = {
+            "only": _only,
+            "on_integers": on_integers,
+            "ERRORS": OP_ERRORS,
+            "explained": self.explained,
+        }
         self.node_of_line: dict[int, Node] = {}
         self.lines = ["def run(ctx, tensors):", "    try:"]
         self._write_inputs(input_names)
@@ -85,7 +92,9 @@ class _Writer:
         count = node.count_outputs()
         results = [(id(node), i) for i in range(count)]
         self.names.update({entry: f"t{len(self.names) + i}" for i, entry in enumerate(results)})
-        call = f"{self._constant(op.fn, 'op')}({', '.join(self._arguments(node))})"
+        arguments = ", ".join(self._arguments(node))
+        function = self._constant(op.fn, "op")
+        call = f"on_integers({function}, {arguments})" if id(node) in self.cast else f"{function}({arguments})"
         if count == 1 and callable(op.outputs) and op.visible is None:
             call = f"only({call})"
         self._write(f"{', '.join(self.names[entry] for entry in results) or '_'} = {call}")
@@ -153,6 +162,22 @@ def node_error(node: Node, error: Exception | str, received: Sequence[str]) -> M
     assert node.op is not None
     message = onednn.explained(str(error).removeprefix(node.op.name + ": "))
     return MXNetError(f"{node.op.name} {node.name!r}: {message} (received {', '.join(received) or 'nothing'})")
+
+
+def _cast_to_integers(order: Sequence[Node]) -> set[int]:
+    """Return the ids of nodes whose inputs may be integers that were cast from floats, and so may have a gradient."""
+    casts, after = set(), set()
+    for node in order:
+        if node.op is None:
+            continue
+        if any(id(n) in after or id(n) in casts for n, _ in node.inputs):
+            after.add(id(node))
+        dtype = node.values.get("dtype")
+        if node.op is OPS["Cast"]:
+            after.discard(id(node))  # it follows the gradient itself
+            if isinstance(dtype, torch.dtype) and not dtype.is_floating_point:
+                casts.add(id(node))
+    return after
 
 
 def _own(name: str, names: Collection[str]) -> str:

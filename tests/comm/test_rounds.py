@@ -1,6 +1,7 @@
 """Rounds among threads that act as workers: a worker without data takes part in the steps of the others."""
 
 import contextlib
+import math
 import threading
 
 import pytest
@@ -253,21 +254,33 @@ def test_barrier_not_called_by_all_workers_is_logged_once(first, second, warning
     )
 
 
-@pytest.mark.parametrize("expected", [False, True])
-def test_different_numbers_of_steps_are_logged_unless_expected(expected, caplog):
+@pytest.mark.parametrize(
+    ("counts", "known", "logged"),
+    [
+        ((3, 1), {}, True),
+        ((3, 1), {"lacks": math.inf}, False),
+        ((3, 2), {"lacks": 1, "batches": 2}, False),
+        ((6, 4), {"lacks": 1, "batches": 2}, False),  # two steps for each batch
+        ((2, 0), {"lacks": 1, "batches": 0}, False),
+        ((3, 0), {"lacks": 1, "batches": 3}, True),  # no step for any of its batches
+        ((8, 4), {"lacks": 1, "batches": 8}, True),
+    ],
+)
+def test_different_numbers_of_steps_are_logged_unless_known(counts, known, logged, caplog):
     def program(count):
         def work(rounds):
             for _ in range(count):
                 rounds.step(0, 4, 4)
-            rounds.pause(expected)
+            rounds.pause(**known)
             rounds.leave()
 
         return work
 
-    _, errors = run(program(3), program(1))
+    _, errors = run(*map(program, counts))
     assert errors == [None, None]
     told = [record.getMessage() for record in caplog.records]
-    assert len(told) == (not expected)
+    assert len(told) == logged
     if told:
-        assert told[0].startswith("the workers made different numbers of training steps: worker 0 3, worker 1 1. ")
-        assert "mx.dist.shard(dataset) divides a dataset evenly" in told[0]
+        numbers = f"worker 0 {counts[0]}, worker 1 {counts[1]}. "
+        assert told[0].startswith(f"the workers made different numbers of training steps: {numbers}")
+        assert "Call step() for every batch on every worker" in told[0]

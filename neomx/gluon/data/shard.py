@@ -151,6 +151,7 @@ class Epoch(Pass):
         lists = (share[at : at + batches.batch_size] for at in range(0, len(share), batches.batch_size))
         super().__init__(lists, number, -(-len(indices) // batches.at_once), len(indices))
         self._shard, self._at_once = batches.shard, batches.at_once
+        self._batches = -(-len(share) // batches.batch_size)  # of this worker
 
     def _begin(self) -> None:
         self._shard.epoch = self.number + 1
@@ -165,4 +166,4 @@ class Epoch(Pass):
             return
         opened = session.session()
         if opened.world.servers == 0 or "rounds" in vars(opened):  # asynchronous workers do not wait
-            opened.rounds.pause(expected=True)
+            opened.rounds.pause(lacks=1, batches=self._batches)
