@@ -168,6 +168,7 @@ _PARAMETERS = {
     **dict.fromkeys(("eval_metric", "metric", "validation_metric"), "metric"),
     **dict.fromkeys(("init", "initializer"), "initializer"),
     **dict.fromkeys(("kvstore",), "kvstore"),
+    **dict.fromkeys(("activation",), "activation"),
 }
 # Functions that create an object from a name.
 _FACTORIES = {
@@ -195,6 +196,8 @@ def registered(kind: str) -> Mapping[str, Any]:
         from ..optimizer import Optimizer
 
         return Optimizer.opt_registry
+    if kind == "activation":
+        return dict.fromkeys(("relu", "sigmoid", "softrelu", "softsign", "tanh"))
     if kind == "kvstore":
         from ..kvstore import names
 

@@ -216,9 +216,13 @@ class _Checker(ast.NodeVisitor):
         self.generic_visit(node)
         self._values(node)  # for getattr(mx.nd, "zeros")
         called = self._values(node.func)
-        for value in called:
-            if package.is_ours(value.path):
-                self._check_call(node, value, is_certain=len(called) == 1)
+        ours = [value for value in called if package.is_ours(value.path)]
+        rows = [calls.row_of(value) for value in ours]
+        if len(called) == len(ours) == 2 and rows[0] is not None and rows[0] is rows[1]:
+            self._check_call(node, ours[0], calls.signature(ours[1]))  # an op of F: symbols accept more keywords
+        else:
+            for value in ours:
+                self._check_call(node, value, calls.signature(value) if len(called) == 1 else None)
         self._gather(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
@@ -249,11 +253,12 @@ class _Checker(ast.NodeVisitor):
 
     # ---- calls ----
 
-    def _check_call(self, node: ast.Call, value: Value, is_certain: bool) -> None:
+    def _check_call(self, node: ast.Call, value: Value, accepted: calls.Signature | None) -> None:
+        """Check the arguments of a call. The keywords are only checked if it is certain which are `accepted`."""
         signature = calls.signature(value)
         given = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
-        if is_certain:
-            self._check_keywords(value, signature, given)
+        if accepted is not None:
+            self._check_keywords(value, accepted, given)
         stop = next((i for i, argument in enumerate(node.args) if isinstance(argument, ast.Starred)), None)
         given |= dict(zip(signature.positional, node.args[:stop], strict=False))
         constants = {name: constant(argument) for name, argument in given.items()}
@@ -299,7 +304,7 @@ class _Checker(ast.NodeVisitor):
             if name.lower() in known or name.lower() in self._registered:
                 continue
             message = f"neomx has no {kind} of this name.{suggest(name.lower(), known)}"
-            others = self._may_register() if kind != "network" else []
+            others = self._may_register() if kind not in ("network", "activation") else []
             if others:
                 message += f" The script must register it, or one of its imports: {', '.join(others[:3])}."
             self._say("note" if others else "missing", node, f"{kind} {name!r}", message)

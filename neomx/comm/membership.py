@@ -18,6 +18,8 @@ from .transport import Absent, Check, Late, Mismatch
 from .waiting import Stuck
 from .world import World
 
+_SLOW = ". If a worker is only slow, raise --timeout. Ctrl-C shows where every worker is"
+
 
 class _Gone(MXNetError):
     """These members of the group are gone."""
@@ -200,7 +202,7 @@ class Membership:
             raise self._failure(call, error.members) from None
         except Absent as error:
             late = error.ranks or self._unheard()
-            raise self._failure(call, late, f" within {error.seconds:g} s") from None
+            raise self._failure(call, late, f" within {error.seconds:g} s", _SLOW) from None
         except Broken as error:
             raise self._failure(call, self._wait_for_news(), f" ({error})") from None
         except Mismatch as error:
@@ -210,12 +212,12 @@ class Membership:
                 f"the workers must make the same calls in the same order, but made these: {said}"
             ) from None
 
-    def _failure(self, call: str, members: list[int], detail: str = "") -> PeerError:
+    def _failure(self, call: str, members: list[int], detail: str = "", remedy: str = "") -> PeerError:
         gone = self.store.gone
         names = [next((n for n in self._names(member) if n in gone), self.member(member)) for member in members]
         states = self.store.missing(names)
         self._give_up(f"{call} did not complete{detail}: {states}")
-        return PeerError(f"{self.failed}. This is {self.member(self.rank)}, in a group of {self.size}")
+        return PeerError(f"{self.failed}. This is {self.member(self.rank)}, in a group of {self.size}{remedy}")
 
     def _give_up(self, why: str) -> None:
         self.failed = why

@@ -41,7 +41,12 @@ def create(name: str = "local", *, staleness: int | None = None) -> KVStoreBase:
         return LocalStore(name)
     if name in _SYNCHRONOUS or name in _ASYNCHRONOUS:
         return _between_workers(name, staleness)
-    raise MXNetError(
+    raise unknown(name)
+
+
+def unknown(name: str) -> MXNetError:
+    """Return the error for a name that `create` does not know."""
+    return MXNetError(
         f"unknown kvstore {name!r}.{suggest(name, names())} Expected 'local' or 'device' for one process, 'dist_sync' "
         "(all-reduce, or servers), 'dist_async' or 'dist_stale' (servers) for several workers, or another name of "
         "mx.kv.names()"

@@ -8,8 +8,9 @@ import os
 import re
 import sys
 
-from ..base import MXNetError
+from ..base import MXNetError, suggest
 from ..comm import descriptors
+from ..comm.output import say
 from ..comm.wire import WireError, check_pem
 from ..comm.world import DEFAULT_TIMEOUT
 
@@ -131,10 +132,18 @@ class Job:
         if self.layout is None:
             return
         everywhere = sum(count for _, count in self.hosts) if self.hosts else self.nodes * self.local_workers
-        from ..parallel.layout import check_workers  # imported only if a layout is used
+        from ..parallel.dimensions import registered  # imported only if a layout is used
+        from ..parallel.layout import check_workers
 
+        degrees = _degrees(self.layout)
+        known = [dimension.name for dimension in registered()]
+        for name in degrees:
+            if name not in known and (similar := suggest(name, known, most=1)):
+                say(
+                    f"--layout {self.layout}: {name} is not a built-in dimension, so the program must register it.{similar}"
+                )
         try:
-            check_workers(_degrees(self.layout), everywhere)
+            check_workers(degrees, everywhere)
         except MXNetError as error:
             raise ConfigurationError(f"--layout {self.layout}: {error}") from None
 

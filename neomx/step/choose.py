@@ -57,6 +57,8 @@ class Asked:
             raise TypeError(
                 f"kvstore must be KVStore, str or None, received {kvstore!r:.80}. A StepStrategy of mx.step works too"
             )
+        if isinstance(kvstore, str) and "dist" in kvstore.lower() and kvstore.lower() not in kv.names():
+            raise kv.unknown(kvstore)  # other names are only looked up for several contexts, as in MXNet
 
     @property
     def is_between_workers(self) -> bool:

@@ -88,6 +88,21 @@ def test_invalid_literals_are_reported():
     ]
 
 
+def test_arguments_of_f_are_checked_once():
+    text = """
+        import mxnet as mx
+        class Net(mx.gluon.HybridBlock):
+            def hybrid_forward(self, F, x):
+                return F.softmax(F.Activation(x, act_type="rellu", attr={}), axs=1)
+        mx.gluon.nn.Dense(3, activation="rellu"), mx.gluon.nn.Dense(3, activation="relu")
+    """
+    assert sorted((line, name) for line, _, name, _ in findings(text)) == [
+        (4, "mx.nd.Activation(act_type)"),
+        (4, "mx.nd.softmax(axs)"),
+        (5, "activation 'rellu'"),
+    ]
+
+
 def test_unknown_class_names_in_strings_are_reported():
     text = """
         import mxnet as mx

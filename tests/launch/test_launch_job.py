@@ -189,6 +189,13 @@ def test_layout_determines_the_number_of_workers():
     assert "LAYOUT" not in remote_command(job, 1, "h:1")  # it is sent through stdin
 
 
+def test_dimension_similar_to_a_built_in_one_gives_a_hint(capfd):
+    asked("--layout tensr=2,expert=1 train.py")
+    told = capfd.readouterr().err
+    assert "tensr is not a built-in dimension, so the program must register it. Did you mean tensor?" in told
+    assert "expert" not in told.replace("tensr=2,expert=1", "")
+
+
 def test_hosts():
     assert parse_hosts("a:4, b,[::1]:2") == (("a", 4), ("b", 1), ("[::1]", 2))
 
