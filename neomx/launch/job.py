@@ -139,9 +139,8 @@ class Job:
         known = [dimension.name for dimension in registered()]
         for name in degrees:
             if name not in known and (similar := suggest(name, known, most=1)):
-                say(
-                    f"--layout {self.layout}: {name} is not a built-in dimension, so the program must register it.{similar}"
-                )
+                why = f"{name} is not a built-in dimension, so the program must register it.{similar}"
+                say(f"--layout {self.layout}: {why}")
         try:
             check_workers(degrees, everywhere)
         except MXNetError as error:
