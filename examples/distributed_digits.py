@@ -27,7 +27,7 @@ def images(pixels):
     return pixels[:, None].astype("float32") / 255
 
 
-def main(epochs=5, batch=200, rate=0.1, seed=7, kvstore="dist_sync", save=None):
+def main(epochs=5, batch=400, rate=0.2, seed=7, kvstore="dist_sync", save=None):
     """Train; return the accuracy, the samples per second after the first epoch, and the weights."""
     mx.random.seed(seed)
     kv = mx.kv.create(kvstore)
@@ -64,8 +64,8 @@ def main(epochs=5, batch=200, rate=0.1, seed=7, kvstore="dist_sync", save=None):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch", type=int, default=200, help="batch size, over all workers")
-    parser.add_argument("--rate", type=float, default=0.1, help="learning rate")
+    parser.add_argument("--batch", type=int, default=400, help="batch size, over all workers")
+    parser.add_argument("--rate", type=float, default=0.2, help="learning rate")
     parser.add_argument("--kvstore", default="dist_sync")
     parser.add_argument("--save", help="write the weights to this .params file")
     main(**vars(parser.parse_args()))

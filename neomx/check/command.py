@@ -22,7 +22,8 @@ EPILOG = """examples:
   neomx check --fix --diff train.py  show how import statements would change, without writing
   neomx check --fix train.py         change `import mxnet as mx` to `import neomx as mx`, and so on
 
-Scripts are read but never run. The exit code is 0 if nothing is missing, 1 if something is, 2 for wrong arguments.
+Scripts are read but never run. The exit code is 0 if nothing is missing, 1 if
+something is missing or cannot be parsed, and 2 for invalid arguments.
 Import statements need not be changed: `python -m neomx train.py` runs an unchanged script.
 """
 
