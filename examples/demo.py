@@ -11,7 +11,7 @@ import neomx as mx
 NEXT = """
 What to try next:
 # a parameter server that updates the weights at every push
-{neomx} run -n 2 -s 1 examples/distributed_digits.py --kvstore dist_async --rate 0.05
+{neomx} run -n 2 -s 1 examples/distributed_digits.py --kvstore dist_async --batch 200 --rate 0.05
 # a GPT-2 whose layers are split over two workers
 {neomx} run --layout tensor=2 examples/layouts.py
 # a script written for MXNet and Horovod

@@ -42,7 +42,7 @@ def test_distributed_digits_in_one_process(tmp_path, capsys):
     process.stop("sink progress")
     shown = capsys.readouterr()
     assert accuracy > 0.8 and speed > 0
-    assert shown.out.startswith("accuracy 0.") and "epoch 1 of 2: 25 steps in" in shown.err
+    assert shown.out.startswith("accuracy 0.") and "epoch 1 of 2: 13 steps in" in shown.err
     saved = nd.load(file).values()
     assert all((a == b).min().asscalar() for a, b in zip(saved, weights, strict=True))
 
@@ -57,7 +57,7 @@ def test_demo_compares_two_workers_with_one(capfd):
     assert alone[2] == together[2] and float(alone[2]) > 0.8  # the accuracy
     speeds = [float(row[3].replace(",", "")) for row in (alone, together)]
     assert abs(float(together[4]) - speeds[1] / speeds[0]) < 0.02
-    assert errors.count("epoch 1 of 2: 25 steps in") == 2
+    assert errors.count("epoch 1 of 2: 13 steps in") == 2
     commands = [line.split() for line in shown.split("What to try next:")[1].splitlines() if " -m neomx run " in line]
     assert len(commands) == 3
     scripts = [word for command in commands for word in command if word.endswith(".py")]

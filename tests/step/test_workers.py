@@ -141,7 +141,7 @@ def test_training_with_variables_of_mpirun(one_process, tmp_path):
 @pytest.mark.parametrize("store", ["dist_async", "dist_stale"])
 def test_two_workers_learn_digits_asynchronously(store):
     script = HERE.parent / "examples" / "distributed_digits.py"
-    run = neomx_run("-n", 2, "-s", 1, script, "--kvstore", store, "--rate", 0.05)
+    run = neomx_run("-n", 2, "-s", 1, script, "--kvstore", store, "--batch", 200, "--rate", 0.05)
     assert run.returncode == 0, run.stdout + run.stderr
     accuracy = float(re.search(r"accuracy ([\d.]+)", run.stdout).group(1))
     assert accuracy > 0.85  # synchronous training reaches 0.92
