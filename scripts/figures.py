@@ -188,8 +188,8 @@ def module_sentence(result: Result) -> str:
 @block("records-sentence", "records")
 def records_sentence(result: Result) -> str:
     """Pictures per second, for each number of threads."""
-    parts = [f"{row.ratio:.1f} times as many with {row.what}" for row in result.rows]
-    return wrapped(f"Compared with MXNet's, `ImageRecordIter` decodes this many pictures per second: {listed(parts)}.")
+    parts = [f"{row.ratio:.1f} times with {row.what}" for row in result.rows]
+    return wrapped(f"`ImageRecordIter` decodes more images per second than MXNet's: {listed(parts)}.")
 
 
 @block("memory-sentence", "memory")
@@ -250,7 +250,7 @@ def dist_link(result: Result) -> str:
 def dist_sentence(result: Result) -> str:
     """Two workers on one machine against torch and MXNet."""
     ways = {
-        "neomx all-reduce": "by all-reduce",
+        "neomx all-reduce": "with all-reduce",
         "neomx dist_sync by servers": "with two servers",
         "neomx dist_async by servers": "with two servers asynchronously",
     }
@@ -259,7 +259,7 @@ def dist_sentence(result: Result) -> str:
     for by, way in ways.items():
         found = [row for row in find(result, group="a training step, one machine", by=by) if row.against in others]
         if found:
-            parts.append(f"{way} {listed([f'{ratio(row)} of the time of {others[row.against]}' for row in found])}")
+            parts.append(f"{listed([f'{ratio(row)} of the time of {others[row.against]}' for row in found])} {way}")
     said = "; ".join(parts)
     return wrapped(f"On two workers, a step of an MLP of 10 million parameters takes {said}.")
 
@@ -279,12 +279,11 @@ def layouts_table(result: Result) -> str:
 @block("layouts-sentence", "layouts")
 def layouts_sentence(result: Result) -> str:
     """A GPT-2 under each layout."""
-    names = {"full": "fully sharded", "tensor=2": "tensor parallel", "pipeline=2": "as a pipeline"}
+    names = {"full": "fully sharded", "tensor=2": "with tensor parallelism", "pipeline=2": "as a pipeline"}
     found = [row for row in find(result, group="GPT-2", by="a Block") if row.what in names]
-    parts = [f"{ratio(row)} of the time {names[row.what]}" for row in found]
-    return wrapped(
-        f"Against the same written by hand in torch, a step of a GPT-2 on two workers takes {listed(parts)}."
-    )
+    parts = [f"{ratio(row)} {names[row.what]}" for row in found]
+    start = "The time of a training step of GPT-2 on two workers, relative to the same written by hand in torch, is"
+    return wrapped(f"{start} {listed(parts)}.")
 
 
 @block("flood-table", "flood")
