@@ -23,7 +23,7 @@ from .integers import derived
 from .invoke import apply, in_graph, is_lent, lend, on_tape
 from .private_names import PrivateNames
 
-_WIDE = (torch.float32, torch.float64)
+WIDE = (torch.float32, torch.float64)
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -65,7 +65,7 @@ def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor]
         else:
             return _not_supported(other)
         data = self._data
-        if value is other and data.dtype not in _WIDE:  # torch rounds a number differently to narrow floats
+        if value is other and data.dtype not in WIDE:  # torch rounds a number differently to narrow floats
             return apply(op, arrays, attrs, self, NDArray)
         if direct is None or self._sparse or not data.is_floating_point() or modes.recording:
             return apply(op, arrays, attrs, self, NDArray)

@@ -14,7 +14,7 @@ from ..base import modes, numeric_types
 from ..context import Context
 from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ndarray.invoke import apply
-from ..ndarray.ndarray import Gradient, NDArray
+from ..ndarray.ndarray import WIDE, Gradient, NDArray
 from ..ops.table import OPS
 from .dispatch import array_function, array_ufunc
 from .indexing import Indexed
@@ -24,7 +24,6 @@ from .methods import Methods, check_astype, check_order
 _DTYPES: dict[torch.dtype, Any] = {
     dtype: kind if dtype is torch.bfloat16 else onp.dtype(kind) for dtype, kind in NUMPY_OF_TORCH.items()
 }
-_WIDE = (torch.float32, torch.float64)
 
 
 def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
@@ -51,7 +50,7 @@ def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor]
             same = value.dtype is data.dtype and value.shape == data.shape and other._ctx is self._ctx
             op_name, arrays, attrs = array_op, (self, other), {}
         elif isinstance(other, numeric_types):
-            same = data.dtype in _WIDE  # torch rounds a number differently to narrow floats
+            same = data.dtype in WIDE  # torch rounds a number differently to narrow floats
             op_name, arrays, attrs = scalar_op, (self,), {"scalar": other}  # type: ignore[assignment]
         else:
             raise unsupported(other)

@@ -31,7 +31,7 @@ def test_layout_text_round_trip():
         ("tensr=2", "Did you mean tensor"),
         ("data=two", "data must be a number, received 'two'"),
         ("data=2,data=2", "data is given twice"),
-        ("data", "must be a number"),
+        ("data", "expected name=number, received 'data'"),
         ("data=0", "a positive integer, received 0"),
     ],
 )
