@@ -34,6 +34,10 @@ coverage: .venv/installed
 	.venv/bin/python -m coverage run -m pytest -n 2 -m 'not processes'
 	.venv/bin/python -m coverage combine --quiet
 	.venv/bin/python -m coverage report
+	mkdir -p build
+	.venv/bin/python -m coverage json --quiet -o build/coverage.json
+	.venv/bin/python scripts/record_coverage.py build/coverage.json benchmarks/results/coverage.json
+	.venv/bin/python scripts/figures.py
 
 # Read damaged files and frames, made by seeded mutators.
 # SEED, CASES (for each kind) and SECONDS (for each runner) choose others.

@@ -200,6 +200,16 @@ def memory_sentence(result: Result) -> str:
     return wrapped(f"Training ResNet-18 takes {listed(parts)} times the memory of the same program in torch.")
 
 
+@block("coverage-sentence", "coverage")
+def coverage_sentence(result: Result) -> str:
+    """The share of lines that the quick tests run."""
+    share = f"{result.rows[0].ours:.0%}".replace("%", " %")
+    return wrapped(
+        f"The quick tests, which start no processes, run {share} of the lines of the package. The tests with workers, "
+        "servers and launchers run more, which is not measured."
+    )
+
+
 @block("calls-sentence", "np_ops")
 def calls_sentence(result: Result) -> str:
     """What a call costs beside torch's op."""
@@ -462,6 +472,12 @@ SECTIONS = {
         """A training while strangers connect 400 times a second to a port of the job. In the control they connect to a
         port that no process serves, so that their own use of the CPU is in both.""",
     ),
+    "coverage": Section(
+        "Coverage",
+        """The share of the package's lines that are run by the tests that start no processes. Launchers, workers and
+        servers run in processes of their own, so all tests together run more of `launch`, `comm`, `kvstore` and
+        `parallel`.""",
+    ),
 }
 
 
@@ -489,9 +505,10 @@ def section_of(name: str, result: Result) -> str:
     section, machine = SECTIONS[name], result.machine
     facts = (
         f"Measured on {where(result)}, {machine['memory_gb']:.0f} GB of memory; Python {machine['python']}, torch "
-        f"{machine['torch']}, NumPy {machine['numpy']}; load average {machine['load'][0]:.2f} at the start. The run "
-        f"took {result.seconds / 60:.1f} minutes."
+        f"{machine['torch']}, NumPy {machine['numpy']}; load average {machine['load'][0]:.2f} at the start."
     )
+    if result.seconds >= 3:  # less if other programs did the work
+        facts += f" The run took {result.seconds / 60:.1f} minutes."
     parts = [f"## {section.title}", wrapped(section.text), wrapped(facts), f"```sh\n{result.command}\n```"]
     if drawn_rows(name, result):
         parts.append(f"![The ratios of the table below as bars](drawings/{drawing(name)})")

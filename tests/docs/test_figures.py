@@ -173,6 +173,7 @@ def others():
     speed = row("speed", "store", "steps/s", SLOW, FAST, by="flood", against="control")
     cpu = [row("CPU", "store", "cores", [0.03], by=kind) for kind in ("quiet", "control", "flood")]
     yield result("flood", speed, *cpu)
+    yield result("coverage", row("lines run by the quick tests", "all of neomx", "share", [0.875], by="tests"))
 
 
 def test_every_block_and_section_can_be_made():
