@@ -30,28 +30,17 @@ _KEPT_ERRORS = (OutOfBoundsError, InvalidValueError, InvalidDTypeError)
 def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type[Any]) -> Any:
     """Call `op` on arrays (or None) and converted attributes, and wrap the results in `cls`."""
     if out is None and op.owned and op.on_arrays is None and not modes.recording:
-        # A short path for the most common calls: at most two dense arrays outside the autograd graph.
-        inputs: tuple[Tensor, ...] = ()
-        if len(arrays) == 1:
-            (array,) = arrays
-            if type(array) is cls and not (data := array._data).requires_grad:
-                inputs = (data,)
-        elif len(arrays) == 2:
-            array, other = arrays
-            if type(array) is cls and type(other) is cls and array._ctx is other._ctx:
-                data, second = array._data, other._data
-                if not (op.same_dtype and data.dtype is not second.dtype or data.requires_grad or second.requires_grad):
-                    inputs = (data, second)
-        if inputs or not arrays:
-            context = array._ctx.computing if inputs else (attrs.get("ctx") or current_context()).check()
+        inputs = _alone(op, arrays, cls)
+        if inputs is not None:  # a short path for the most common calls
+            place = arrays[0]._ctx.computing if arrays else (attrs.get("ctx") or current_context()).check()
             if op.needs_ctx:
-                attrs["ctx"] = context
+                attrs["ctx"] = place
             fn = op.fresh or op.fn
             try:
                 result = fn(*inputs, **attrs) if attrs else fn(*inputs)
             except OP_ERRORS as error:
                 raise _with_call(op, arrays, attrs, error) from error
-            return cls(result, context) if isinstance(result, Tensor) else [cls(each, context) for each in result]
+            return cls(result, place) if isinstance(result, Tensor) else [cls(each, place) for each in result]
     if op.on_arrays is not None:
         arrays, attrs = op.on_arrays(arrays, attrs)
     ctx: Context | None = None
@@ -86,6 +75,22 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
         return _delivered(op, result, _results(op, result, tensors), out, ctx, cls)
     except OP_ERRORS as error:
         raise _with_call(op, arrays, attrs, error) from error
+
+
+def _alone(op: Op, arrays: Sequence[Any], cls: type[Any]) -> tuple[Tensor, ...] | None:
+    """Return the tensors of at most two dense arrays outside the autograd graph, None for other arrays."""
+    if len(arrays) == 1:
+        data = arrays[0]._data if type(arrays[0]) is cls else None
+        return None if data is None or data.requires_grad else (data,)
+    if len(arrays) != 2:
+        return None if arrays else ()
+    array, other = arrays
+    if type(array) is not cls or type(other) is not cls or array._ctx is not other._ctx:
+        return None
+    data, second = array._data, other._data
+    if data.requires_grad or second.requires_grad or (op.same_dtype and data.dtype is not second.dtype):
+        return None
+    return data, second
 
 
 def _with_call(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], error: Exception) -> MXNetError:
