@@ -19,6 +19,7 @@ from .ndarray.random import (
     uniform,
 )
 from .ops import random as _random
+from .ops.random import rng
 
 __all__ = [
     "exponential",
@@ -30,6 +31,7 @@ __all__ = [
     "poisson",
     "randint",
     "randn",
+    "rng",
     "seed",
     "shuffle",
     "uniform",

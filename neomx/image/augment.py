@@ -7,7 +7,6 @@ the same images in the same way.
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from ..base import MXNetError
 from ..ndarray import NDArray, array, dot, flip
 from ..ndarray import sum as nd_sum
+from ..ops.random import numpy_source, python_source, shuffled
 from .functions import (
     Size,
     _get_interp_method,
@@ -98,8 +98,9 @@ class RandomOrderAug(SequentialAug):
     ts: list[Augmenter]
 
     def __call__(self, src: NDArray) -> NDArray:
-        random.shuffle(self.ts)
-        return super().__call__(src)
+        for augment in shuffled(self.ts):
+            src = augment(src)
+        return src
 
 
 # ---- size and position ----
@@ -171,7 +172,7 @@ class HorizontalFlipAug(Augmenter):
         self.p = p
 
     def __call__(self, src: NDArray) -> NDArray:
-        return flip(src, axis=1) if random.random() < self.p else src
+        return flip(src, axis=1) if python_source().random() < self.p else src
 
 
 # ---- colors, of images that CastAug has converted to float ----
@@ -187,7 +188,7 @@ class BrightnessJitterAug(Augmenter):
         self.brightness = brightness
 
     def __call__(self, src: NDArray) -> NDArray:
-        src *= 1.0 + random.uniform(-self.brightness, self.brightness)
+        src *= 1.0 + python_source().uniform(-self.brightness, self.brightness)
         return src
 
 
@@ -200,7 +201,7 @@ class ContrastJitterAug(Augmenter):
         self.coef = array([[_GREY]])
 
     def __call__(self, src: NDArray) -> NDArray:
-        alpha = 1.0 + random.uniform(-self.contrast, self.contrast)
+        alpha = 1.0 + python_source().uniform(-self.contrast, self.contrast)
         grey = src * self.coef
         grey = nd_sum(grey) * (3.0 * (1.0 - alpha) / grey.size)
         src *= alpha
@@ -217,7 +218,7 @@ class SaturationJitterAug(Augmenter):
         self.coef = array([[_GREY]])
 
     def __call__(self, src: NDArray) -> NDArray:
-        alpha = 1.0 + random.uniform(-self.saturation, self.saturation)
+        alpha = 1.0 + python_source().uniform(-self.saturation, self.saturation)
         grey = nd_sum(src * self.coef, axis=2, keepdims=True) * (1.0 - alpha)
         src *= alpha
         src += grey
@@ -234,7 +235,7 @@ class HueJitterAug(Augmenter):
         self.ityiq = np.array([(1.0, 0.956, 0.621), (1.0, -0.272, -0.647), (1.0, -1.107, 1.705)])
 
     def __call__(self, src: NDArray) -> NDArray:
-        angle = random.uniform(-self.hue, self.hue) * np.pi
+        angle = python_source().uniform(-self.hue, self.hue) * np.pi
         cos, sin = np.cos(angle), np.sin(angle)
         turn = np.array([(1.0, 0.0, 0.0), (0.0, cos, -sin), (0.0, sin, cos)])
         return dot(src, array((self.ityiq @ turn @ self.tyiq).T))
@@ -256,7 +257,7 @@ class LightingAug(Augmenter):
         self.alphastd, self.eigval, self.eigvec = alphastd, eigval, eigvec
 
     def __call__(self, src: NDArray) -> NDArray:
-        alpha = np.random.normal(0, self.alphastd, size=(3,))
+        alpha = numpy_source().normal(0, self.alphastd, size=(3,))
         src += array(np.dot(self.eigvec * alpha, self.eigval))
         return src
 
@@ -283,7 +284,7 @@ class RandomGrayAug(Augmenter):
         self.mat = array([[0.21] * 3, [0.72] * 3, [0.07] * 3])
 
     def __call__(self, src: NDArray) -> NDArray:
-        return dot(src, self.mat) if random.random() < self.p else src
+        return dot(src, self.mat) if python_source().random() < self.p else src
 
 
 class CastAug(Augmenter):

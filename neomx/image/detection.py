@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 from collections.abc import Iterator, Sequence
 from math import ceil, sqrt
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 from ..base import MXNetError
 from ..formats import picture
 from ..ndarray import NDArray, array, flip, full, zeros
+from ..ops.random import numpy_source, python_source, shuffled
 from .augment import (
     _MEAN,
     _STD,
@@ -81,10 +81,9 @@ class DetRandomSelectAug(DetAugmenter):
         return [type(self).__name__.lower(), [aug.dumps() for aug in self.aug_list]]
 
     def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
-        if random.random() < self.skip_prob:
+        if python_source().random() < self.skip_prob:
             return src, label
-        random.shuffle(self.aug_list)
-        return self.aug_list[0](src, label)
+        return shuffled(self.aug_list)[0](src, label)
 
 
 class DetHorizontalFlipAug(DetAugmenter):
@@ -95,7 +94,7 @@ class DetHorizontalFlipAug(DetAugmenter):
         self.p = p
 
     def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
-        if random.random() < self.p:
+        if python_source().random() < self.p:
             src = flip(src, axis=1)
             label[:, [1, 3]] = 1.0 - label[:, [3, 1]]
         return src, label
@@ -170,13 +169,13 @@ class DetRandomCropAug(DetAugmenter):
     def _propose(self, height: int, width: int) -> tuple[int, int, int, int] | None:
         """Return a random rectangle (x, y, width, height), or None if it does not fit."""
         smallest, largest = (share * height * width for share in self.area_range)
-        ratio = random.uniform(*self.aspect_ratio_range)
+        ratio = python_source().uniform(*self.aspect_ratio_range)
         if ratio <= 0:
             return None
         low, high = _heights(smallest, largest, ratio)
         high = min(high, height, _height_at(width, ratio))
         low = min(low, high)
-        h = random.randint(low, high) if low < high else low
+        h = python_source().randint(low, high) if low < high else low
         w = round(h * ratio)
         if w * h < smallest:
             h, w = h + 1, round((h + 1) * ratio)
@@ -184,8 +183,8 @@ class DetRandomCropAug(DetAugmenter):
             h, w = h - 1, round((h - 1) * ratio)
         if not (smallest <= w * h <= largest and 0 <= w <= width and 0 <= h <= height):
             return None
-        y = random.randint(0, height - h)
-        return random.randint(0, width - w), y, w, h
+        y = python_source().randint(0, height - h)
+        return python_source().randint(0, width - w), y, w, h
 
     def _covers_enough(self, label: np.ndarray, place: tuple[int, ...], height: int, width: int) -> bool:
         x, y, w, h = place
@@ -256,19 +255,19 @@ class DetRandomPadAug(DetAugmenter):
     def _propose(self, height: int, width: int) -> tuple[int, int, int, int] | None:
         """Return the position of the image and the size of the larger one: (x, y, width, height)."""
         smallest, largest = (share * height * width for share in self.area_range)
-        ratio = random.uniform(*self.aspect_ratio_range)
+        ratio = python_source().uniform(*self.aspect_ratio_range)
         if ratio <= 0:
             return None
         low, high = _heights(smallest, largest, ratio)
         if round(low * ratio) < width:
             low = _height_at(width, ratio)
         low = min(max(low, height), high)
-        h = random.randint(low, high) if low < high else low
+        h = python_source().randint(low, high) if low < high else low
         w = round(h * ratio)
         if h - height < 2 or w - width < 2:  # too small to matter
             return None
-        y = random.randint(0, h - height)
-        return random.randint(0, w - width), y, w, h
+        y = python_source().randint(0, h - height)
+        return python_source().randint(0, w - width), y, w, h
 
 
 # ---- lists of augmenters ----
@@ -535,7 +534,7 @@ class ImageDetIter(ImageIter):
             pixels = _shown(image.asnumpy(), mean, std, clip)
             for kind, *box in label[:, :5]:
                 text = id2labels[int(kind)] if id2labels is not None and int(kind) in id2labels else None
-                shade = color if color is not None else np.random.rand(3) * 255
+                shade = color if color is not None else numpy_source().rand(3) * 255
                 pixels = picture.draw_box(pixels, box, tuple(shade)[::-1], thickness, text)
             if waitKey is not None:
                 picture.show(pixels, window_name, waitKey)

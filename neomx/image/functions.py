@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from ..formats import picture
 from ..ndarray import BilinearSampler, NDArray, array, from_numpy
 from ..ndarray import _internal as _ops_of_module
 from ..ndarray.kinds import by_mode
+from ..ops.random import numpy_source, python_source
 
 __all__ = [
     "center_crop",
@@ -117,7 +117,7 @@ def _get_interp_method(interp: int, sizes: tuple[int, ...] = ()) -> int:
             return 2
         return 3 if height < old_height and width < old_width else 1
     if interp == 10:
-        return random.randint(0, 4)
+        return python_source().randint(0, 4)
     if interp not in (0, 1, 2, 3, 4):
         raise ValueError(f"Unknown interp method {interp}: expected 0 to 4, 9 or 10")
     return interp
@@ -160,7 +160,7 @@ def random_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tup
     """
     h, w = _height_and_width(src)
     new_w, new_h = scale_down((w, h), size)
-    place = random.randint(0, w - new_w), random.randint(0, h - new_h), new_w, new_h
+    place = python_source().randint(0, w - new_w), python_source().randint(0, h - new_h), new_w, new_h
     return fixed_crop(src, *place, size, interp), place
 
 
@@ -190,11 +190,11 @@ def random_size_crop(
     low, high = (area, 1.0) if isinstance(area, (int, float)) else area
     h, w = _height_and_width(src)
     for _ in range(10):
-        target = random.uniform(low, high) * w * h
-        new_ratio = math.exp(random.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        target = python_source().uniform(low, high) * w * h
+        new_ratio = math.exp(python_source().uniform(math.log(ratio[0]), math.log(ratio[1])))
         new_w, new_h = round(math.sqrt(target * new_ratio)), round(math.sqrt(target / new_ratio))
         if new_w <= w and new_h <= h:
-            place = random.randint(0, w - new_w), random.randint(0, h - new_h), new_w, new_h
+            place = python_source().randint(0, w - new_w), python_source().randint(0, h - new_h), new_w, new_h
             return fixed_crop(src, *place, size, interp), place
     return center_crop(src, size, interp)
 
@@ -258,5 +258,5 @@ def random_rotate(
 ) -> NDArray:
     """Rotate by angles drawn from `angle_limits`, one per image; see `imrotate`."""
     if src.ndim == 3:
-        return imrotate(src, np.random.uniform(*angle_limits), zoom_in, zoom_out)
-    return imrotate(src, array(np.random.uniform(*angle_limits, size=len(src))), zoom_in, zoom_out)
+        return imrotate(src, numpy_source().uniform(*angle_limits), zoom_in, zoom_out)
+    return imrotate(src, array(numpy_source().uniform(*angle_limits, size=len(src))), zoom_in, zoom_out)

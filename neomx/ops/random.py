@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+import random as python_random
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch.compiler import is_compiling
 
@@ -33,6 +36,8 @@ def generator(ctx: Context) -> torch.Generator | None:
     """
     if is_compiling():
         return None
+    if modes.sample is not None:
+        return modes.sample.generator(ctx)
     made = _generators.get(ctx)
     if made is None:
         made = _generators[ctx] = torch.Generator(device=ctx.device)
@@ -64,6 +69,90 @@ def set_states(states: States) -> None:
     """Restore the generators to states returned by `states`."""
     for ctx, state in states.items():
         _generators[ctx].set_state(state)
+
+
+class SampleRandom:
+    """The random numbers of one sample, which depend only on `key`: on its seed, its epoch and its index, for example.
+
+    A DataLoader sets one for the thread that creates a sample. Every generator is created when it is first used.
+    """
+
+    def __init__(self, key: tuple[int, ...]):
+        self._key = key
+        self._by_context: dict[Context, torch.Generator] = {}
+
+    @cached_property
+    def seed(self) -> int:
+        """A number from 0 to 2**32 - 1 for generators that are seeded with one."""
+        return int(np.random.SeedSequence(self._key).generate_state(1)[0])
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """The generator that `rng()` returns."""
+        return np.random.Generator(np.random.PCG64(self._key))
+
+    @cached_property
+    def python(self) -> python_random.Random:
+        """The generator that replaces Python's `random`."""
+        return python_random.Random(self.seed)
+
+    @cached_property
+    def numpy(self) -> np.random.RandomState:
+        """The generator that replaces `numpy.random`."""
+        return np.random.RandomState(self.seed)
+
+    def generator(self, ctx: Context) -> torch.Generator:
+        """Return the generator of a context."""
+        if ctx not in self._by_context:
+            self._by_context[ctx] = torch.Generator(device=ctx.device).manual_seed(_seed_for(ctx, self.seed))
+        return self._by_context[ctx]
+
+
+def each_with_own_random(keyed: Iterable[tuple[tuple[int, ...], Any]]) -> Iterator[Any]:
+    """Yield the values of (key, value) pairs. Until the next one, this thread draws the random numbers of the key."""
+    before = modes.sample
+    try:
+        for key, value in keyed:
+            modes.sample = SampleRandom(key)
+            yield value
+    finally:
+        modes.sample = before
+
+
+def rng() -> np.random.Generator:
+    """Return a generator for random transforms.
+
+    While a DataLoader creates a sample, the numbers depend only on the sample. Otherwise they follow `mx.random.seed`.
+    """
+    if modes.sample is not None:
+        return modes.sample.rng
+    return np.random.Generator(np.random.PCG64(new_seed()))
+
+
+def new_seed() -> int:
+    """Draw a seed for another generator from that of cpu(0)."""
+    return int(torch.randint(2**31, (), generator=generator(Context("cpu", 0))))
+
+
+def python_source() -> Any:
+    """Return Python's `random`, or the sample's own generator while a DataLoader creates a sample."""
+    return python_random if modes.sample is None else modes.sample.python
+
+
+def numpy_source() -> Any:
+    """Return `numpy.random`, or the sample's own generator while a DataLoader creates a sample."""
+    return np.random if modes.sample is None else modes.sample.numpy
+
+
+def shuffled(values: list[Any]) -> list[Any]:
+    """Shuffle a list in place, as MXNet's augmenters do, and return it.
+
+    While a DataLoader creates a sample, return a shuffled copy, which does not depend on earlier samples.
+    """
+    if modes.sample is not None:
+        values = values.copy()
+    python_source().shuffle(values)
+    return values
 
 
 def _seed_for(ctx: Context, value: int) -> int:

@@ -60,7 +60,7 @@ random: context ndarray ops
 symbol: attribute base context dtype executor formats name ndarray onednn ops
 convert: base context dtype formats io ndarray ops optimizer recordio symbol
 executor_manager: base context executor ndarray symbol
-image: base context formats io ndarray recordio
+image: base context formats io ndarray ops recordio
 initializer: base ndarray ops random registry
 kvstore: base comm context formats ndarray optimizer
 numpy: base context dtype ndarray ops symbol
@@ -71,7 +71,7 @@ numpy_extension: base context image ndarray numpy ops random symbol util
 step: base comm context events kvstore ndarray optimizer
 # comm: datasets and SyncBatchNorm know the workers
 gluon: autograd base comm context dtype events formats image initializer kvstore metric name ndarray numpy
-    numpy_extension ops optimizer process random recordio sample step symbol
+    numpy_extension ops optimizer process recordio sample step symbol
 callback: model
 check: base compat formats gluon initializer kvstore metric ops optimizer registry symbol
 # gluon: mx.dist.shard returns a part of a dataset

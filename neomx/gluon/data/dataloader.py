@@ -18,7 +18,6 @@ from ...base import MXNetError
 from ...context import cpu, cpu_pinned
 from ...events import heard
 from ...ndarray import NDArray, array
-from ...ops.random import generator
 from ..kinds import of_kind
 from .dataset import ArrayDataset
 from .place import Pass
@@ -97,9 +96,14 @@ class DataLoader:
     lists of indices. `batchify_fn` combines a list of items into a batch. With `num_workers`, batches are prefetched
     by processes, or by threads with `thread_pool`. `prefetch` is the number of batches (default: two per worker). They
     arrive in the order of the sampler. The first iteration starts the worker processes. They see the dataset as it is
-    at that time, and exit with the loader. Their random numbers (of Python, numpy, torch and `mx.random`) depend on
-    `mx.random.seed` and on the batch, not on the worker. An error is raised if a batch takes longer than `timeout`
-    seconds. `auto_reload` starts prefetching the next epoch when an epoch ends.
+    at that time, and exit with the loader. An error is raised if a batch takes longer than `timeout` seconds.
+    `auto_reload` starts prefetching the next epoch when an epoch ends.
+
+    The random numbers of a transform depend on the sample, not on who creates it: the transforms of neomx, `mx.random`
+    and `mx.random.rng()` give a sample the same numbers for any `num_workers`. For `mx.dist.shard(dataset, seed=...)`
+    they depend on that seed, the epoch and the index of the sample, so they are the same for any number of workers of
+    a job too. Otherwise they depend on `mx.random.seed` and the position of the sample in the pass. In worker
+    processes this also holds for the generators of Python, NumPy and torch.
     """
 
     def __init__(
@@ -164,7 +168,7 @@ class DataLoader:
 
     def _here(self) -> Iterator[Any]:
         lists = self._start()
-        return lists.follow((self._deliver(self._make(indices)) for indices in lists), self)
+        return lists.follow((self._deliver(self._make(indices, lists)) for indices in lists), self)
 
     def _start(self) -> Pass:
         """Return the next pass over the lists of indices."""
@@ -174,25 +178,25 @@ class DataLoader:
         steps = _steps_of(self._batch_sampler) if heard("epoch") else None
         return Pass(iter(self._batch_sampler), self._epochs - 1, steps)
 
-    def _make(self, indices: Any) -> Any:
+    def _make(self, indices: Any, lists: Pass) -> Any:
         if self._at_once:
             return _gather(self._dataset, indices)
-        return make_batch(self._dataset, self._batchify_fn, indices)
+        return make_batch(self._dataset, self._batchify_fn, indices, lists.seeds(indices))
 
     def _ahead(self) -> Iterator[Any]:
         """Start prefetching an epoch and return its batches."""
         pool = self._pool()
-        seed = int(torch.randint(2**31, (), generator=generator(cpu()))) if isinstance(pool, WorkerPool) else 0
         lists = self._start()
         tasks = enumerate(lists)
         waiting: deque[tuple[int, Future[Any]]] = deque()
 
         def push() -> None:
             for number, indices in tasks:
+                seeds = lists.seeds(indices)
                 if isinstance(pool, WorkerPool):
-                    waiting.append((number, pool.submit(number, indices, (seed, number))))
+                    waiting.append((number, pool.submit(number, indices, seeds)))
                 else:
-                    waiting.append((number, pool.submit(make_batch, self._dataset, self._batchify_fn, indices)))
+                    waiting.append((number, pool.submit(make_batch, self._dataset, self._batchify_fn, indices, seeds)))
                 return
 
         for _ in range(self._prefetch):

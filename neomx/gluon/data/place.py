@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sized
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...events import emit
+from ...ops.random import new_seed
 from ...process import Batch, state
 
 
@@ -15,18 +16,41 @@ def current_batch() -> Batch | None:
     return state.batch
 
 
+class Seeds(NamedTuple):
+    """What the random numbers of the samples in a batch depend on."""
+
+    base: tuple[int, ...]  # of the pass
+    start: int | None = None  # the position of the first sample in the pass; None: samples are known by their index
+
+    def keyed(self, indices: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
+        """Yield (key, index) for each index of the batch."""
+        for position, index in enumerate(indices):
+            yield (*self.base, int(index) if self.start is None else self.start + position), index
+
+
 class Pass(Iterator[Any]):
     """One pass over lists of indices and the batches created from them, which may be created ahead of time."""
 
     def __init__(self, lists: Iterator[Any], number: int, steps: int | None = None, samples: int | None = None):
         self.number, self.steps, self.samples = number, steps, samples
         self._lists = lists
-        self._sizes: deque[int | None] = deque()  # of the batches in preparation
+        self._sizes: deque[int] = deque()  # of the batches in preparation
+        self._seen = 0
+        self._seed: int | None = None
 
     def __next__(self) -> Any:
         indices = next(self._lists)
-        self._sizes.append(len(indices) if isinstance(indices, Sized) else None)
+        if not isinstance(indices, Sized):
+            indices = list(indices)
+        self._sizes.append(len(indices))
+        self._seen += len(indices)
         return indices
+
+    def seeds(self, indices: Any) -> Seeds:
+        """Return the seeds of the batch that `__next__` returned last."""
+        if self._seed is None:
+            self._seed = new_seed()
+        return Seeds((self._seed,), self._seen - len(indices))
 
     def follow(self, batches: Iterator[Any], loader: Any) -> Iterator[Any]:
         """Yield the batches and keep `current_batch` up to date."""

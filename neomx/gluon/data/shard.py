@@ -14,7 +14,7 @@ import numpy as np
 
 from ...comm import session
 from .dataset import Dataset, SimpleDataset
-from .place import Batch, Pass
+from .place import Batch, Pass, Seeds
 from .sampler import Sampler
 
 
@@ -152,6 +152,10 @@ class Epoch(Pass):
         super().__init__(lists, number, -(-len(indices) // batches.at_once), len(indices))
         self._shard, self._at_once = batches.shard, batches.at_once
         self._batches = -(-len(share) // batches.batch_size)  # of this worker
+
+    def seeds(self, indices: Any) -> Seeds:
+        """Return the seeds of a batch. They are the same for any number of workers."""
+        return Seeds((self._shard.seed, self.number))
 
     def _begin(self) -> None:
         self._shard.epoch = self.number + 1

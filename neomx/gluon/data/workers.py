@@ -30,14 +30,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...base import MXNetError
-from ...context import cpu
-from ...random import seed as seed_mxnet
+from ...base import MXNetError, modes
+from ...ops.random import each_with_own_random
+from .place import Seeds
 
 
-def make_batch(dataset: Any, batchify_fn: Callable[[Any], Any], indices: Any) -> Any:
-    """Return `batchify_fn` applied to the items with these indices."""
-    return batchify_fn([dataset[i] for i in indices])
+def make_batch(dataset: Any, batchify_fn: Callable[[Any], Any], indices: Any, seeds: Seeds) -> Any:
+    """Return `batchify_fn` applied to the items with these indices. Each item draws its own random numbers."""
+    return batchify_fn([dataset[i] for i in each_with_own_random(seeds.keyed(indices))])
 
 
 class WorkerPool:
@@ -59,10 +59,10 @@ class WorkerPool:
         """Whether any worker has died."""
         return any(worker.dead for worker in self._workers)
 
-    def submit(self, batch: int, indices: Any, seed: Any) -> Future[Any]:
+    def submit(self, batch: int, indices: Any, seeds: Seeds) -> Future[Any]:
         """Submit batch number `batch` to the worker with the fewest pending batches. Return its future."""
         worker = min(self._workers, key=lambda worker: len(worker.pending))
-        return worker.submit(next(self._tickets), batch, indices, seed)
+        return worker.submit(next(self._tickets), batch, indices, seeds)
 
     def who_makes(self, future: Future[Any]) -> str:
         """Return a phrase that names the worker of a pending batch, for an error message."""
@@ -102,7 +102,7 @@ class _Worker:
         self.name = f"worker {number} (pid {self._process.pid})"
         threading.Thread(target=self._listen, name=f"reads {self.name}", daemon=True).start()
 
-    def submit(self, ticket: int, batch: int, indices: Any, seed: Any) -> Future[Any]:
+    def submit(self, ticket: int, batch: int, indices: Any, seeds: Seeds) -> Future[Any]:
         """Submit a batch. The worker processes batches in order."""
         future: Future[Any] = Future()
         with self._lock:
@@ -111,7 +111,7 @@ class _Worker:
                 return future
             self.pending[ticket] = batch, future
         with contextlib.suppress(OSError):  # the worker has just died, and `_listen` fails the future
-            _send(self._socket, ticket, (indices, seed))
+            _send(self._socket, ticket, (indices, seeds))
         return future
 
     def _listen(self) -> None:
@@ -180,10 +180,9 @@ def _work(ours: socket.socket, theirs: socket.socket, dataset: Any, batchify_fn:
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_take_tasks, args=(ours, tasks), daemon=True).start()
     while True:
-        ticket, (indices, seed) = tasks.get()
-        _seed_everything(seed)
+        ticket, (indices, seeds) = tasks.get()
         try:
-            reply = True, make_batch(dataset, batchify_fn, indices)
+            reply = True, make_batch(_SeedsGlobals(dataset), batchify_fn, indices, seeds)
         except Exception as error:
             reply = False, _portable(error)
         try:
@@ -203,13 +202,18 @@ def _take_tasks(ours: socket.socket, tasks: queue.SimpleQueue[Any]) -> None:
     os._exit(0)
 
 
-def _seed_everything(seed: tuple[int, ...]) -> None:
-    """Seed all random generators that a transform may use."""
-    value = int(np.random.SeedSequence(seed).generate_state(1)[0])
-    random.seed(value)
-    np.random.seed(value)
-    torch.default_generator.manual_seed(value)  # torch.manual_seed seeds all devices and is a hundred times slower
-    seed_mxnet(value, cpu())
+class _SeedsGlobals:
+    """A dataset in a worker process: each sample seeds the process's generators of Python, NumPy and torch too."""
+
+    def __init__(self, dataset: Any):
+        self._dataset = dataset
+
+    def __getitem__(self, index: Any) -> Any:
+        value = modes.sample.seed
+        random.seed(value)
+        np.random.seed(value)
+        torch.default_generator.manual_seed(value)  # torch.manual_seed seeds all devices: a hundred times slower
+        return self._dataset[index]
 
 
 def _portable(error: Exception) -> Any:

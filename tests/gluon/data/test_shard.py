@@ -131,7 +131,7 @@ def test_current_batch_has_number_of_samples(how):
         assert [(current_batch().step, current_batch().samples) for _ in loader] == [(0, 2), (1, 2), (2, 1)]
         assert current_batch() is None
     for _ in DataLoader(list(range(3)), batch_sampler=[(i for i in range(2))]):
-        assert current_batch() == Batch(epoch=0, step=0, steps=None, samples=None, total=None)
+        assert current_batch() == Batch(epoch=0, step=0, steps=None, samples=2, total=None)
 
 
 def test_prefetched_batches_do_not_advance_the_epoch():

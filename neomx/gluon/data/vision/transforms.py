@@ -6,7 +6,6 @@ with values from 0 to 1.
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from .... import image
 from ....base import numeric_types
 from ....ndarray import NDArray
+from ....ops.random import numpy_source, python_source
 from ...block import Block, HybridBlock
 from ...nn import HybridSequential, Lambda, Sequential
 
@@ -88,7 +88,7 @@ class RandomApply(Sequential):
 
     def forward(self, x: Any) -> Any:
         """Return the transformed `x`, or `x` itself."""
-        return x if self.p < random.random() else self.transforms(x)
+        return x if self.p < python_source().random() else self.transforms(x)
 
 
 class ToTensor(HybridBlock):
@@ -147,7 +147,7 @@ class RandomRotation(Block):
 
     def forward(self, x: Any) -> Any:
         """Return the rotated `x`, or `x` itself."""
-        if np.random.random() > self._rotate_with_proba:
+        if numpy_source().random() > self._rotate_with_proba:
             return x
         _check_float(x)
         return image.random_rotate(x, *self._args)
