@@ -10,6 +10,8 @@ Metric: mean number of steps (at most 200) for which the trained policy balances
 Target: 190. A random policy lasts for about 22 steps.
 """
 
+from functools import partial
+
 import numpy as np
 from task import Task
 
@@ -110,7 +112,7 @@ def main():
     trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.01}, kvstore="dist_sync")
     seed = task.options.seed
     for iteration in range(task.options.iterations):
-        actors = {f"actor {n}": lambda n=n: act(net, (seed, iteration, n)) for n in range(ACTORS)}
+        actors = {f"actor {n}": partial(act, net, (seed, iteration, n)) for n in range(ACTORS)}
         samples = [nd.concat(*parts, dim=0) for parts in zip(*mx.parallel.tasks(actors).values(), strict=True)]
         better = samples[2]
         samples[2] = (better - better.mean()) / (((better - better.mean()) ** 2).mean().sqrt() + 1e-6)

@@ -14,7 +14,7 @@ FIRST = (
 LAST = "Turing Hopper Morgan Berlin London Jackson Cooper Knuth Noether Houston Kent Curie Ford Lincoln Baker Lynn Cole"
 PLACE = "Paris London Jordan Austin Sydney Georgia Berlin Oslo Houston Lincoln Jackson Virginia Kent Lima Cairo Chelsea"
 COMPANY = "Morgan Ford Baker Acme Lincoln Cooper Vertex Jackson Orion Florence Kent Apex Curie Delta Austin Zenith"
-SYLLABLES = "ba den fi gor ha ki lam mo nar pe ro sul ta vin wes zor".split()
+SYLLABLES = ["ba", "den", "fi", "gor", "ha", "ki", "lam", "mo", "nar", "pe", "ro", "sul", "ta", "vin", "wes", "zor"]
 FORMS = """
 P lives in L .
 P , who works for C in L , met P .
