@@ -45,9 +45,9 @@ def tagging_arrays() -> list[np.ndarray]:
 
 
 def translation() -> Workload:
-    from neomx import gluon
-
     from translation import Translator
+
+    from neomx import gluon
 
     net = Translator(33, 37)
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
@@ -59,9 +59,9 @@ def translation() -> Workload:
 
 
 def tagging() -> Workload:
-    from neomx import gluon
-
     from tagging import CRF, Tagger
+
+    from neomx import gluon
 
     net = gluon.nn.HybridSequential()
     net.add(Tagger(120, 7), CRF(7, 20))
