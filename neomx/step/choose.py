@@ -11,8 +11,8 @@
 | a StepStrategy                             | that strategy                                                         |
 
 If a layout (`mx.parallel`) manages the parameters, it determines how gradients are combined and `kvstore` must not.
-For a model that `mx.parallel.data_parallel` has prepared, all workers train together unless `kvstore` names a store that
-workers share: a Trainer with `DataParallel`, a Module with 'dist_sync'.
+For a model that `mx.parallel.data_parallel` has prepared, all workers train together unless `kvstore` names a store
+that workers share: a Trainer with `DataParallel`, a Module with 'dist_sync'.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def refuse_second_exchange(asked: Asked, optimizer: object) -> None:
 
 
 def store_of_workers(kvstore: Any) -> Any:
-    """Return the store with which a Module trains on all workers: 'dist_sync' unless workers already share `kvstore`."""
+    """Return the store with which a Module trains on all workers: 'dist_sync', or `kvstore` if workers share it."""
     return kvstore if Asked(kvstore).is_between_workers or session.world().size == 1 else "dist_sync"
 
 

@@ -1,4 +1,4 @@
-"""All-reduce for a model that `mx.parallel.data_parallel` has prepared: `step` takes this worker's number of samples."""
+"""All-reduce in which every worker passes its own number of samples to `step`, as for `mx.parallel.data_parallel`."""
 
 from __future__ import annotations
 
