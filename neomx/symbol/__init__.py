@@ -46,4 +46,6 @@ _place_functions()
 def __getattr__(name: str) -> Any:
     if name in ("np", "npx", "numpy", "numpy_extension"):  # imported lazily, because they import this package
         return import_module("neomx.numpy_extension.fronts").of_symbols(name)
+    if name == "to_static":  # likewise
+        return import_module("neomx.gluon.static").to_static
     raise AttributeError(f"module 'mx.sym' has no attribute {name!r}.{suggest(name, globals())}")

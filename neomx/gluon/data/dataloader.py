@@ -170,6 +170,11 @@ class DataLoader:
         lists = self._start()
         return lists.follow((self._deliver(self._make(indices, lists)) for indices in lists), self)
 
+    def unreported(self) -> Iterator[Any]:
+        """Return the batches of the next pass, for an object that reports the progress of its own loop."""
+        lists = self._start()
+        return lists.unreported(self._deliver(self._make(indices, lists)) for indices in lists)
+
     def _start(self) -> Pass:
         """Return the next pass over the lists of indices."""
         if isinstance(self._batch_sampler, ShardedBatches):
