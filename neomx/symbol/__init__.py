@@ -19,6 +19,11 @@ from .serialize import fromjson, load, load_json  # noqa: F401
 from .symbol import Symbol
 from .utils import *  # noqa: F403
 
+# Networks, in a room above this one.
+_NETWORKS = frozenset(
+    "Bert DeConvolution Fft GPT2 HammingWindow Ifft LSTM Leading Mixup MultiHeadAttention RandomFlip RandomRotation "
+    "Resnet SelfAttention VGG dequantize quantize".split()
+)
 _PLACES = {"_contrib_": contrib, "_linalg_": linalg, "_image_": image, "_sparse_": sparse, "_random_": random}
 
 
@@ -46,4 +51,10 @@ _place_functions()
 def __getattr__(name: str) -> Any:
     if name in ("np", "npx", "numpy", "numpy_extension"):  # imported lazily, because they import this package
         return import_module("neomx.numpy_extension.fronts").of_symbols(name)
-    raise AttributeError(f"module 'mx.sym' has no attribute {name!r}.{suggest(name, globals())}")
+    if name in _NETWORKS:
+        return getattr(import_module("neomx.networks"), name)
+    raise AttributeError(f"module 'mx.sym' has no attribute {name!r}.{suggest(name, __dir__())}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_NETWORKS})

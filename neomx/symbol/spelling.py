@@ -103,7 +103,8 @@ def _gelu_tanh(make: Make, x: Entry) -> Entry:
         return make(OPS[op], inputs, values)[0]
 
     scale = math.sqrt(2 / math.pi)
-    slope = put("_plus_scalar", put("_mul_scalar", put("square", x), scalar=0.044715 * scale), scalar=scale)
+    squared = put("elemwise_mul", x, x)  # MXNet's MKL-DNN gives wrong results for `square` of a FullyConnected
+    slope = put("_plus_scalar", put("_mul_scalar", squared, scalar=0.044715 * scale), scalar=scale)
     factor = put("_plus_scalar", put("tanh", put("elemwise_mul", x, slope)), scalar=1)
     return put("elemwise_mul", put("_mul_scalar", x, scalar=0.5), factor)
 
