@@ -63,7 +63,9 @@ def SelfAttention(
     """
     check_symbols("SelfAttention", "gluon.model_zoo.transformer.MultiHeadAttention", data=data)
     name = name_of(name, "selfattention")
-    return _attention("SelfAttention", (data, data, data), num_heads, key_dim, units, causal, dropout, valid_length, name)
+    return _attention(
+        "SelfAttention", (data, data, data), num_heads, key_dim, units, causal, dropout, valid_length, name
+    )
 
 
 def MultiHeadAttention(

@@ -103,7 +103,7 @@ def GPT2(
 
 
 def _check_choice(builder: str, name: str, value: Any, choices: Any) -> None:
-    if isinstance(value, bool) or value not in choices:
+    if isinstance(value, bool) or value not in list(choices):
         raise ValueError(f"{builder}: {name} must be one of {', '.join(map(str, choices))}, received {value!r}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Integral, Real
 from typing import Any
 
 from .. import name as naming
@@ -43,12 +44,12 @@ def check_symbols(builder: str, instead: str = "", **inputs: Any) -> None:
 
 def check_number(builder: str, name: str, value: Any, least: float, most: float) -> None:
     """Raise unless `value` is a number within the bounds."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+    if isinstance(value, bool) or not isinstance(value, Real) or not least <= value <= most:
         raise ValueError(f"{builder}: {name} must be a number from {least} to {most}, received {value!r}")
 
 
 def check_counts(builder: str, least: int = 1, **values: Any) -> None:
     """Raise unless each value is an integer of at least `least`."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
             raise ValueError(f"{builder}: {name} must be an integer of at least {least}, received {value!r}")

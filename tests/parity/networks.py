@@ -78,7 +78,10 @@ NETS = {
 RANDOM = {
     "random_flip": (lambda sym: sym.RandomFlip(sym.Variable("data"), prob=0.5, name="net"), {"data": (8, 2, 3, 4)}),
     "surely_flip": (lambda sym: sym.RandomFlip(sym.Variable("data"), 1, axis=2, name="net"), {"data": (4, 2, 3, 4)}),
-    "random_rotation": (lambda sym: sym.RandomRotation(sym.Variable("data"), angle=60, name="net"), {"data": (4, 2, 5, 7)}),
+    "random_rotation": (
+        lambda sym: sym.RandomRotation(sym.Variable("data"), angle=60, name="net"),
+        {"data": (4, 2, 5, 7)},
+    ),
     "mixup": (
         lambda sym: sym.Mixup(sym.Variable("data"), sym.Variable("label"), alpha=1.0, num_classes=4, name="net"),
         {"data": (6, 2, 3), "label": (6,)},
@@ -136,11 +139,13 @@ def computed(mx, graph, name):
 
 
 def drawn(mx, graph, name):
-    """{what: array}: the outputs of a random graph in training, when a weight follows it."""
-    with_weight = mx.sym.Group([mx.sym.BlockGrad(graph[i]) for i in range(len(graph.list_outputs()))])
-    scaled = mx.sym.FullyConnected(graph[0], num_hidden=1, name="after")
-    executor = bound(mx, mx.sym.Group([scaled, with_weight]), name)
-    return {"drawn%d" % i: each.asnumpy() for i, each in enumerate(executor.forward(is_train=True)[1:])}
+    """{what: array}: the outputs of a random graph in training, when a weight follows it, and uniform numbers in it."""
+    inner = graph.get_internals()
+    found = {"drawn%d" % i: graph[i] for i in range(len(graph.list_outputs()))}
+    found.update({"uniform": inner[key] for key in inner.list_outputs() if "uniform_like" in key})
+    after = mx.sym.FullyConnected(graph[0], num_hidden=1, name="after")
+    executor = bound(mx, mx.sym.Group([after] + [mx.sym.BlockGrad(each) for each in found.values()]), name)
+    return {key: each.asnumpy() for key, each in zip(found, executor.forward(is_train=True)[1:])}
 
 
 def shapes(graph, name):
