@@ -19,6 +19,11 @@ from .serialize import fromjson, load, load_json  # noqa: F401
 from .symbol import Symbol
 from .utils import *  # noqa: F403
 
+# Networks, in a room above this one.
+_NETWORKS = frozenset(
+    "Bert DeConvolution Fft GPT2 HammingWindow Ifft LSTM Leading Mixup MultiHeadAttention RandomFlip RandomRotation "
+    "Resnet SelfAttention VGG dequantize quantize".split()
+)
 _PLACES = {"_contrib_": contrib, "_linalg_": linalg, "_image_": image, "_sparse_": sparse, "_random_": random}
 
 
@@ -48,4 +53,10 @@ def __getattr__(name: str) -> Any:
         return import_module("neomx.numpy_extension.fronts").of_symbols(name)
     if name == "to_static":  # likewise
         return import_module("neomx.gluon.static").to_static
-    raise AttributeError(f"module 'mx.sym' has no attribute {name!r}.{suggest(name, globals())}")
+    if name in _NETWORKS:
+        return getattr(import_module("neomx.networks"), name)
+    raise AttributeError(f"module 'mx.sym' has no attribute {name!r}.{suggest(name, __dir__())}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_NETWORKS, "to_static"})

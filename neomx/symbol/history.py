@@ -19,7 +19,7 @@ from ..ops.slicing import forward_slice
 from ..ops.table import OPS, Op
 from .build import text_of
 from .graph import Entry, Node, rebuilt
-from .rewrite import spelled_out
+from .spelling import spelled_out
 from .symbol import Symbol
 
 # An array maps to the same variable in every symbol, as variables are identified by name. MXNet numbers variables and
