@@ -262,4 +262,4 @@ def _bands(rows: int, count: int, width: int, size: int) -> np.ndarray:
     widths = draw.integers(0, min(width, size), (rows, count, 1), endpoint=True)
     starts = draw.integers(0, size - widths, endpoint=True)
     at = np.arange(size)
-    return ((at >= starts) & (at < starts + widths)).any(1)
+    return np.logical_or.reduce((at >= starts) & (at < starts + widths), axis=1)

@@ -10,9 +10,9 @@ from typing import Any
 from ....base import MXNetError
 from ....formats import wav
 from ....ndarray import array
-from ....ndarray.contrib import audio_resample
 from ...kinds import of_kind
 from .. import dataset
+from .transforms import Resample
 
 
 class AudioFolderDataset(dataset.Dataset):
@@ -42,10 +42,10 @@ class AudioFolderDataset(dataset.Dataset):
     def __getitem__(self, idx: int) -> Any:
         path, label = self.items[idx]
         samples, rate = wav.read(path)
-        sound = array(samples.mean(1))
-        if self._rate not in (None, rate):
-            sound = audio_resample(sound, rate=rate, new_rate=self._rate)
-        item = of_kind(sound), label
+        sound = of_kind(array(samples.mean(1)))
+        if self._rate is not None and self._rate != rate:
+            sound = Resample(rate, self._rate)(sound)
+        item = sound, label
         return item if self._transform is None else self._transform(*item)
 
     def __len__(self) -> int:
