@@ -43,6 +43,7 @@ def blurred(planes: Tensor, sigma: float) -> Tensor:
     return rows @ planes @ columns.T
 
 
+@lru_cache(maxsize=4)
 def _weights(length: int, sigma: float) -> Tensor:
     """Return the weight of each old pixel in each new one, as (new, old)."""
     if sigma < 0.05:  # neighbors have weight 0 in float32
@@ -54,7 +55,7 @@ def _weights(length: int, sigma: float) -> Tensor:
     return weights.index_put_((new, tap), (kernel / kernel.sum()).repeat(length), accumulate=True)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _taps(length: int, radius: int) -> tuple[Tensor, Tensor]:
     """Return the indices of the new pixel and of the old pixel for each weight of a kernel."""
     source = _border_index(radius, length, radius, 2, torch.device("cpu"))

@@ -169,7 +169,8 @@ def sharpness(data: Tensor, factor: float) -> Tensor:
 def stretched(data: Tensor) -> Tensor:
     """Return the image with the values of each channel stretched to 0 to 255."""
     low, high = data.amin((0, 1)).double(), data.amax((0, 1)).double()
-    scale = torch.where(high > low, 255 / (high - low), 1.0)
+    # 255 / x would be 255 times the rounded reciprocal, which may be less than 255 for the highest value.
+    scale = torch.where(high > low, torch.full_like(low, 255).div_(high - low), 1.0)
     return _like(data * scale - torch.where(high > low, low * scale, 0.0), data)
 
 
@@ -192,7 +193,7 @@ def posterized(data: Tensor, bits: int) -> Tensor:
 
 def solarized(data: Tensor, threshold: float) -> Tensor:
     """Return the image with values of at least `threshold` inverted."""
-    return torch.where(data < threshold, data, 255 - data)
+    return torch.where(data < float(threshold), data, 255 - data)  # a whole number would become a uint8
 
 
 # ---- arrays ----

@@ -246,9 +246,9 @@ class _Rotation(Geometric, Block):
     def _rotated(self, x: NDArray, angle: float, zoom_in: bool, zoom_out: bool) -> tuple[NDArray, Move]:
         _check_float(x)
         height, width = x.shape[1:]
-        cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-        zoom = float(_rotation_zoom(np.array(cos), np.array(sin), height, width, zoom_in, zoom_out))
-        back = _about(np.array([[cos, -sin], [sin, cos]]) * zoom, width / 2, height / 2)
+        turn = math.radians(angle)
+        zoom = _rotation_zoom(np.cos(turn), np.sin(turn), height, width, zoom_in, zoom_out)
+        back = affine(turn, 0, 1 / float(zoom), 0, 0, height, width)
         return images.imrotate(x, angle, zoom_in, zoom_out), MatrixMove(back, (height, width), (height, width))
 
 
@@ -368,25 +368,17 @@ class RandomAffine(_Warp):
         angle, shear = math.radians(random.uniform(*self._degrees)), math.radians(random.uniform(*self._shear))
         scale = random.uniform(*self._scale)
         x, y = (share * random.uniform(-1, 1) for share in self._translate)
-        move = affine(angle, shear, scale, x * width, y * height, height, width)
-        return MatrixMove(move, (height, width), (height, width))
+        back = affine(angle, shear, scale, x * width, y * height, height, width)
+        return MatrixMove(back, (height, width), (height, width))
 
 
 def affine(angle: float, shear: float, scale: float, x: float, y: float, height: int, width: int) -> np.ndarray:
-    """Return the matrix from the result to the image, for a rotation and a shear in radians and a shift in pixels."""
-    cos, sin = math.cos(angle), math.sin(angle)
-    forward = np.array([[cos, sin], [-sin, cos]]) @ np.array([[1, math.tan(shear)], [0, 1]]) * scale
-    back = _about(np.linalg.inv(forward), width / 2, height / 2)
-    back[:2, 2] -= back[:2, :2] @ (x, y)
-    return back
-
-
-def _about(linear: np.ndarray, x: float, y: float) -> np.ndarray:
-    """Return the 3 x 3 matrix that applies a 2 x 2 matrix about the point (x, y)."""
-    matrix = np.eye(3)
-    matrix[:2, :2] = linear
-    matrix[:2, 2] = (x, y) - linear @ (x, y)
-    return matrix
+    """Return the matrix from the result to the image: rotated and sheared by radians, scaled, and shifted by pixels."""
+    cos, sin, slope = math.cos(angle) / scale, math.sin(angle) / scale, math.tan(shear)
+    (a, b), (c, d) = (cos - slope * sin, -sin - slope * cos), (sin, cos)
+    left, top = width / 2, height / 2
+    x, y = left + x, top + y  # where the center goes
+    return np.array([[a, b, left - a * x - b * y], [c, d, top - c * x - d * y], [0, 0, 1]])
 
 
 class RandomPerspective(_Warp):
