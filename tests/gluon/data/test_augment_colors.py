@@ -22,6 +22,7 @@ def photo(seed=0, h=24, w=20, channels=3, low=30, high=220):
 
 IMAGES = {
     "photo": photo(),
+    "large": photo(4, 48, 40),
     "noise": np.random.RandomState(1).randint(0, 256, (17, 13, 3)).astype("uint8"),
     "gray": photo(2, channels=1),
     "flat": np.full((5, 6, 3), 77, "uint8"),
