@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..comm.session import session
 from ..name import NameManager
 from ..random import seed as set_seed
 
@@ -155,18 +156,25 @@ def _search(
 
 def _work(trial: Callable[..., float], config: dict[str, Any], budget: Any, seed: list[int], catches: bool) -> Any:
     """Return the function that runs a trial and returns its score and the error."""
+    from ..parallel import tasks
 
-    def run() -> dict[str, Any]:
+    def score() -> float:
         number = int(np.random.SeedSequence(seed).generate_state(1)[0]) % 2**31
         set_seed(number)
         np.random.seed(number)
+        with NameManager():  # workers that ran different trials before give their parameters the same names
+            return float(trial(dict(config), budget))
+
+    def run() -> dict[str, Any]:
+        if not catches:
+            return {"score": score(), "error": None}
+        workers = session().world.size
         try:
-            with NameManager():  # workers that ran different trials before give their parameters the same names
-                return {"score": float(trial(dict(config), budget)), "error": None}
+            # If only some workers of a trial fail, the others wait for them. A task within the task ends on all.
+            found = score() if workers == 1 else tasks({"trial": score}, workers)["trial"]
         except Exception as error:
-            if not catches:
-                raise
             return {"score": math.nan, "error": f"{type(error).__name__}: {error}"}
+        return {"score": found, "error": None}
 
     return run
 

@@ -77,7 +77,7 @@ class GradNorm:
     `backward` replaces the backward of the weighted loss. It also measures the norm of each task's gradient with
     respect to `shared`, a weight that all tasks use, usually that of the last shared layer. A task whose norm is too
     small for its progress gets a larger weight in the next step. `alpha` is how much slow tasks are favored, and `rate`
-    the learning rate of the weights, whose sum is the number of tasks.
+    the learning rate of the weights, whose sum is the number of tasks. `weights` are those of the next step.
 
     Norms and losses are those of the samples of all workers, so all workers need a batch in every step.
     """
@@ -111,16 +111,18 @@ class GradNorm:
         self._adjust(*(part.numpy() for part in sums.split([len(losses), 1, len(sums) - len(losses) - 1])))
 
     def _adjust(self, losses: np.ndarray, count: np.ndarray, gradients: np.ndarray) -> None:
-        """Take a step on sum |norm - target| / mean norm, where the targets count as constants."""
+        """Take a step on sum |norm - target| / mean norm. The targets count as constants.
+
+        The step is on the logarithms of the weights, which keeps the weights positive for any ratio of the norms.
+        """
         means = losses / count
         if self.initial is None:
             self.initial = means
-        norms = np.linalg.norm(gradients.reshape(len(means), -1), axis=1) / count
-        weighted = self.weights * norms
+        norms = self.weights * np.linalg.norm(gradients.reshape(len(means), -1), axis=1) / count
+        mean = max(norms.mean(), 1e-12)
         ratios = means / np.maximum(self.initial, 1e-12)
-        target = weighted.mean() * (ratios / max(ratios.mean(), 1e-12)) ** self.alpha
-        slope = np.sign(weighted - target) * norms / max(weighted.mean(), 1e-12)
-        changed = np.maximum(self.weights - self.rate * slope, 1e-3)
+        targets = mean * (ratios / max(ratios.mean(), 1e-12)) ** self.alpha
+        changed = self.weights * np.exp(-self.rate * np.sign(norms - targets) * norms / mean)
         self.weights = changed * len(changed) / changed.sum()
 
 

@@ -181,10 +181,10 @@ def courses():
 
 
 def searches():
-    """Small trainings as trials. Those with a rate above 0.45 fail."""
+    """Small trainings as trials. Those with a rate above 0.45 fail on their last worker, for which others wait."""
 
     def trial(config, budget=1):
-        if config["rate"] > 0.45:
+        if config["rate"] > 0.45 and mx.dist.rank() == mx.dist.size() - 1:
             raise ValueError("too fast")
         net = nn.Dense(4, in_units=6)
         net.initialize(mx.init.Normal(0.5))
