@@ -41,7 +41,7 @@ class MaskedTokenLoss(Loss):
 def count_labels(label: NDArray, ignore: int = -1) -> int:
     """Return the number of labels over all workers that are not `ignore`, at least 1. All workers must call it."""
     found = (label != ignore).astype("float64").sum()
-    return max(int(dist.all_reduce(found).item()), 1)
+    return max(int(dist.all_reduce(found).asnumpy().sum()), 1)
 
 
 # ---- pictures ----
@@ -51,7 +51,7 @@ def to_patches(x: NDArray, size: int) -> NDArray:
     """Return pictures (samples, channels, height, width) as patches (samples, patches, channels * size * size)."""
     if x.ndim != 4 or size < 1 or x.shape[2] % size or x.shape[3] % size:
         raise MXNetError(
-            f"to_patches expects pictures (samples, channels, height, width), with height and width multiples of {size}, "
+            f"to_patches expects (samples, channels, height, width), with height and width multiples of {size}, "
             f"received the shape {x.shape}"
         )
     samples, channels, height, width = x.shape

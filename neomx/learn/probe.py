@@ -54,7 +54,8 @@ class LinearProbe:
             raise MXNetError("LinearProbe.fit received no samples on any worker")
         self._mean = _total(x.sum(0)) / count
         deviation = (_total((x - self._mean).square().sum(0)) / count).sqrt()
-        self._scale = torch.where(deviation > 0, deviation, torch.ones_like(deviation))
+        varies = deviation > 1e-9 * self._mean.abs()  # the deviation of a constant is zero only up to rounding
+        self._scale = torch.where(varies, deviation, torch.ones_like(deviation))
         self.weight = torch.zeros(self._classes, x.shape[1] + 1, dtype=x.dtype, requires_grad=True)
         self._minimize(self._scaled(x), y, count)
         return self
@@ -112,7 +113,7 @@ class LinearProbe:
 
 
 def _tensor(features: Any) -> torch.Tensor:
-    x = np.asarray(features.asnumpy() if isinstance(features, NDArray) else features, "float64")
+    x = np.ascontiguousarray(features.asnumpy() if isinstance(features, NDArray) else features, "float64")
     if x.ndim != 2:
         raise ValueError(f"expected features of shape (samples, features), received {x.shape}")
     return torch.from_numpy(x)
