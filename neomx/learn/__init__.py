@@ -10,7 +10,7 @@ from .maml import adapt, call_with, maml_loss
 from .masked import (
     MaskedPatchLoss,
     MaskedTokenLoss,
-    count_labels,
+    count_masked,
     from_patches,
     hide_patches,
     patch_mask,
@@ -36,7 +36,7 @@ __all__ = [
     "adapt",
     "call_with",
     "confident",
-    "count_labels",
+    "count_masked",
     "features",
     "from_patches",
     "gather",

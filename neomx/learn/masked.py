@@ -17,31 +17,28 @@ from ..ops.random import rng
 
 
 class MaskedTokenLoss(Loss):
-    """Cross-entropy of the tokens that have a label; positions labeled `ignore` do not count.
+    """Cross-entropy of the masked tokens; one loss per sample, the sum over its masked tokens.
 
-    `pred` has the shape (samples, tokens, vocabulary) and `label` the shape (samples, tokens). The result has one loss
-    per sample: the sum over its labeled tokens. Samples have different numbers of them, so pass
-    `trainer.step(count_labels(label))`, which divides by the number of labels of all workers.
+    `pred` has the shape (samples, tokens, vocabulary). `label` and `mask` have the shape (samples, tokens). The mask is
+    1 for tokens to predict and 0 for others, whose labels do not matter. Samples may have different numbers of masked
+    tokens, so call `trainer.step(count_masked(mask))`, which divides by the number of all workers.
     """
 
-    def __init__(self, ignore: int = -1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any):
+    def __init__(self, weight: float | None = None, batch_axis: int = 0, **kwargs: Any):
         if batch_axis != 0:
             raise ValueError(f"batch_axis of MaskedTokenLoss must be 0, received {batch_axis!r}")
         super().__init__(weight, batch_axis, **kwargs)
-        self._ignore = ignore
         self._of_tokens = SoftmaxCrossEntropyLoss()
 
-    def hybrid_forward(self, F: Any, pred: Any, label: Any) -> Any:
-        counts = label != self._ignore
-        tokens = self._of_tokens(F.reshape(pred, shape=(-3, 0)), F.reshape(label * counts, shape=(-3,)))
-        losses = F.where(counts, F.reshape_like(tokens, label), F.zeros_like(F.reshape_like(tokens, label)))
-        return self._weigh(F, F.sum(losses, axis=1))
+    def hybrid_forward(self, F: Any, pred: Any, label: Any, mask: Any) -> Any:
+        losses = self._of_tokens(F.reshape(pred, shape=(-3, 0)), F.reshape(label, shape=(-3,)))
+        losses = F.reshape_like(losses, mask)
+        return self._weigh(F, F.sum(F.where(mask, losses, F.zeros_like(losses)), axis=1))
 
 
-def count_labels(label: NDArray, ignore: int = -1) -> int:
-    """Return the number of labels over all workers that are not `ignore`, at least 1. All workers must call it."""
-    found = (label != ignore).astype("float64").sum()
-    return max(int(dist.all_reduce(found).asnumpy().sum()), 1)
+def count_masked(mask: NDArray) -> int:
+    """Return the number of ones in the masks of all workers, at least 1. All workers must call it."""
+    return max(int(dist.all_reduce(mask.astype("float64").sum()).asnumpy().sum()), 1)
 
 
 # ---- pictures ----

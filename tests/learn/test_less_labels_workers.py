@@ -1,7 +1,7 @@
 """Each method of mx.learn that needs few labels gives the weights of one process on 2 and 4 real workers.
 
 The sums over samples are the same, only in a different order: after at most eight steps with a learning rate of 0.05,
-weights of order 1 differ by less than 1e-6 (measured), so the tolerance leaves a factor of five. L-BFGS stops at a
+weights of order 1 differ by at most 4e-7 (measured), so the tolerance leaves a factor of ten. L-BFGS stops at a
 gradient of 1e-6, so the weights of the probe may differ by that over the smallest curvature, l2 = 1e-3.
 """
 

@@ -8,7 +8,7 @@ from neomx import autograd, gluon, nd
 from neomx.learn import (
     MaskedPatchLoss,
     MaskedTokenLoss,
-    count_labels,
+    count_masked,
     from_patches,
     hide_patches,
     patch_mask,
@@ -17,42 +17,39 @@ from neomx.learn import (
 
 RANDOM = np.random.default_rng(0)
 LOGITS = RANDOM.standard_normal((3, 4, 5)).astype("float32")
-LABELS = np.array([[-1, 2, -1, 0], [-1, -1, -1, -1], [4, 4, 1, -1]], "float32")
+LABELS = np.array([[1, 2, 9, 0], [3, 3, 3, 3], [4, 4, 1, -1]], "float32")  # those outside 0 to 4 are not masked
+MASK = np.array([[0, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 0]], "float32")
 
 
 @pytest.mark.parametrize("hybridize", [False, True])
-@pytest.mark.parametrize("ignore", [-1, -100])
-def test_token_loss_is_the_sum_over_labeled_tokens(ignore, hybridize):
-    labels = np.where(LABELS < 0, ignore, LABELS)
-    loss = MaskedTokenLoss(ignore)
+def test_token_loss_is_the_sum_over_masked_tokens(hybridize):
+    loss = MaskedTokenLoss()
     if hybridize:
         loss.hybridize()
     pred = nd.array(LOGITS)
     pred.attach_grad()
     with autograd.record():
-        found = loss(pred, nd.array(labels))
+        found = loss(pred, nd.array(LABELS), nd.array(MASK))
     found.backward()
     log_p = LOGITS - np.log(np.exp(LOGITS.astype("float64")).sum(-1, keepdims=True))
-    expected = [-sum(log_p[i, t, int(labels[i, t])] for t in range(4) if labels[i, t] != ignore) for i in range(3)]
+    expected = [-sum(log_p[i, t, int(LABELS[i, t])] for t in range(4) if MASK[i, t]) for i in range(3)]
     np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-5)
-    gradient = np.exp(log_p) - np.eye(5)[np.maximum(labels, 0).astype(int)]
-    np.testing.assert_allclose(pred.grad.asnumpy(), gradient * (labels != ignore)[..., None], atol=1e-6)
+    gradient = np.exp(log_p) - np.eye(5)[np.clip(LABELS, 0, 4).astype(int)]
+    np.testing.assert_allclose(pred.grad.asnumpy(), gradient * MASK[..., None], atol=1e-6)
 
 
-def test_integer_labels_and_unlabeled_infinities_are_accepted():
+@pytest.mark.parametrize("array", [nd.array, mx.np.array])
+def test_integer_labels_and_infinities_outside_the_mask_are_accepted(array):
     logits = LOGITS.copy()
-    logits[1] = np.inf  # its loss would not be finite; no token of it counts
-    for array in (nd.array(LABELS, dtype="int32"), mx.np.array(LABELS.astype("int64"))):
-        pred = mx.np.array(logits) if isinstance(array, mx.np.ndarray) else nd.array(logits)
-        found = MaskedTokenLoss()(pred, array).asnumpy()
-        assert found[1] == 0 and np.isfinite(found).all() and found[0] > 0
+    logits[1] = np.inf  # its loss would not be finite
+    labels = array(np.clip(LABELS, 0, 4), dtype="int32")
+    found = MaskedTokenLoss()(array(logits), labels, array(MASK)).asnumpy()
+    assert found[1] == 0 and np.isfinite(found).all() and found[0] > 0
 
 
-def test_labels_are_counted():
-    assert count_labels(nd.array(LABELS)) == 5
-    assert count_labels(nd.array(LABELS, dtype="int32"), ignore=4) == 10
-    assert count_labels(nd.full((2, 2), -1)) == 1  # a divisor
-    assert count_labels(mx.np.array(LABELS)) == 5
+def test_masked_tokens_are_counted():
+    assert count_masked(nd.array(MASK)) == count_masked(mx.np.array(MASK)) == 5
+    assert count_masked(nd.zeros((2, 2))) == 1  # a divisor
 
 
 def test_patches_and_back():

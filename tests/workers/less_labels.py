@@ -131,9 +131,9 @@ def tokens():
     loss.hybridize()
     random = np.random.default_rng(5)
     x = random.standard_normal((28, 6, 5)).astype("float32")
-    y = np.where(random.random((28, 6)) < 0.4, random.integers(0, 7, (28, 6)), -1).astype("float32")
-    data = batches(gluon.data.ArrayDataset(x, y))
-    steps = ((lambda x=x, y=y: loss(net(x), y), learn.count_labels(y)) for x, y in data)
+    y, mask = random.integers(0, 7, (28, 6)), (random.random((28, 6)) < 0.4).astype("float32")
+    data = batches(gluon.data.ArrayDataset(x, y.astype("float32"), mask))
+    steps = ((lambda x=x, y=y, mask=mask: loss(net(x), y, mask), learn.count_masked(mask)) for x, y, mask in data)
     return result(net, fit(net.collect_params(), steps))
 
 
