@@ -19,11 +19,26 @@ from .serialize import fromjson, load, load_json  # noqa: F401
 from .symbol import Symbol
 from .utils import *  # noqa: F403
 
-# Networks, in a room above this one.
-_NETWORKS = frozenset(
-    "Bert DeConvolution Fft GPT2 HammingWindow Ifft LSTM Leading Mixup MultiHeadAttention RandomFlip RandomRotation "
-    "Resnet SelfAttention VGG dequantize quantize".split()
-)
+# Functions of `neomx.networks`, which is loaded when one of them is first used, because it imports this package.
+_NETWORKS = {
+    "Bert",
+    "DeConvolution",
+    "Fft",
+    "GPT2",
+    "HammingWindow",
+    "Ifft",
+    "LSTM",
+    "Leading",
+    "Mixup",
+    "MultiHeadAttention",
+    "RandomFlip",
+    "RandomRotation",
+    "Resnet",
+    "SelfAttention",
+    "VGG",
+    "dequantize",
+    "quantize",
+}
 _PLACES = {"_contrib_": contrib, "_linalg_": linalg, "_image_": image, "_sparse_": sparse, "_random_": random}
 
 

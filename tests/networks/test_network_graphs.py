@@ -123,4 +123,4 @@ def test_mixup_mixes_samples_and_labels_in_the_same_proportion(library, loaded, 
         shares.append(share[at])
     chosen = [each for each in partners if each is not None]
     assert len(set(chosen)) == len(chosen) > 1  # a permutation
-    assert 0 < min(share for share, each in zip(shares, partners, strict=True) if each is not None) and max(shares) < 1
+    assert min(share for share, each in zip(shares, partners, strict=True) if each is not None) > 0 and max(shares) < 1

@@ -281,7 +281,7 @@ def test_names_of_the_namespace():
     assert all(getattr(mx.sym, name) is getattr(networks, name) for name in networks.__all__)
     assert not hasattr(mx.sym, "Perceptron")
     with pytest.raises(AttributeError, match="Did you mean SelfAttention"):
-        mx.sym.SelfAtention  # noqa: B018
+        mx.sym.SelfAtention
 
 
 # ---- errors ----

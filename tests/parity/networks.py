@@ -142,7 +142,9 @@ def drawn(mx, graph, name):
     """{what: array}: the outputs of a random graph in training, when a weight follows it, and uniform numbers in it."""
     inner = graph.get_internals()
     found = {"drawn%d" % i: graph[i] for i in range(len(graph.list_outputs()))}
-    found.update({"uniform": inner[key] for key in inner.list_outputs() if "uniform_like" in key})
+    for key in inner.list_outputs():
+        if "uniform_like" in key:
+            found["uniform"] = inner[key]
     after = mx.sym.FullyConnected(graph[0], num_hidden=1, name="after")
     executor = bound(mx, mx.sym.Group([after] + [mx.sym.BlockGrad(each) for each in found.values()]), name)
     return {key: each.asnumpy() for key, each in zip(found, executor.forward(is_train=True)[1:])}

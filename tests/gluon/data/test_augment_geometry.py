@@ -327,6 +327,8 @@ def test_kinds_of_arrays_are_kept():
         found = transform(image, first, second)
         assert [type(each) for each in found] == [mx.nd.NDArray, type(first), type(second)]
         assert found[1].dtype == np.float32 and found[2].dtype == np.int32 and found[2].shape == (24, 32, 5)
+    unmoved = T.RandomApply(transform, 0)(image, boxes)[1]
+    assert unmoved.dtype is np.float32 and unmoved.shape == (1, 4)  # a loader batches equal dtypes
     assert len(transform(image, boxes)) == len(transform(image, masks=masks)) == 2
     assert transform(image, masks=masks > 0)[1].shape == masks.shape
     assert isinstance(transform(image), mx.nd.NDArray)
@@ -357,7 +359,7 @@ def test_dataset_of_images_with_boxes():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: T.RandomAffine(-3), "degrees=-3: expected a number at least 0"),
+        (lambda: T.RandomAffine(-3), "degrees=-3: expected a number of at least 0"),
         (lambda: T.RandomAffine((5, -5)), r"degrees=\(5, -5\): expected a number between -360 and 360 or a range"),
         (lambda: T.RandomAffine(scale=0), "scale=0: expected a number"),
         (lambda: T.RandomAffine(scale=(1.2, 0.8)), "scale="),
@@ -365,7 +367,7 @@ def test_dataset_of_images_with_boxes():
         (lambda: T.RandomAffine(translate=1.5), "translate=1.5"),
         (lambda: T.RandomAffine(translate=(0.1, 0.1, 0.1)), "expected a number or a pair"),
         (lambda: T.RandomAffine(fill="red"), "fill='red': expected a number, or one number per channel"),
-        (lambda: T.RandomAffine(min_visible=2), "min_visible=2: expected a number at least 0 and at most 1"),
+        (lambda: T.RandomAffine(min_visible=2), "min_visible=2: expected a number of at least 0 and at most 1"),
         (lambda: T.RandomAffine(float("nan")), "degrees=nan"),
         (lambda: T.RandomPerspective(0.7), "distortion=0.7"),
         (lambda: T.ElasticTransform(-1), "alpha=-1"),

@@ -137,7 +137,7 @@ def test_wrong_arguments():
     for make, message in [
         (lambda: T.MixUp(0), "alpha=0: expected a number greater than 0"),
         (lambda: T.CutMix(-1), "alpha=-1"),
-        (lambda: T.MixUp(1.0, 0), "num_classes=0: expected a whole number at least 1"),
+        (lambda: T.MixUp(1.0, 0), "num_classes=0: expected a whole number of at least 1"),
         (lambda: T.CutMix(layout="NCHW"), "layout='NCHW': expected 'CHW' or 'HWC'"),
         (lambda: T.MixUp()(x, y), "num_classes must be specified for labels that are the indices of classes"),
         (lambda: T.MixUp(1.0, 4)(x, y), r"expected labels from 0 to 3, received \[0.0, 1.0"),
@@ -154,6 +154,8 @@ def test_wrong_arguments():
         T.MixUp(1.0, 5)(x.asnumpy(), y)
     with pytest.raises(TypeError, match="mix: expected a MixUp or a CutMix, received CutOut"):
         T.MixedDataset([1], T.CutOut(3))
+    with pytest.raises(ValueError, match=r"expected a dataset of items \(x, y\), received an item of type NDArray"):
+        T.MixedDataset(mx.gluon.data.ArrayDataset(x), T.MixUp(1.0, 5))[0]
     sizes = T.MixedDataset([(mx.nd.ones((2, 2)), 0), (mx.nd.ones((3, 3)), 1)], T.MixUp(1.0, 2))
     with pytest.raises(ValueError, match="cannot mix samples of different shapes"):
         [sizes[i % 2] for i in range(40)]

@@ -38,7 +38,7 @@ class Compose(Joint, Sequential):
 
     def jointly(self, image: Any, boxes: Any, masks: Any) -> tuple[Any, Any, Any]:
         """Apply all transforms to the image, and those that move pixels to the boxes and masks."""
-        for transform in self:
+        for transform in self._children.values():
             image, boxes, masks = jointly(transform, image, boxes, masks)
         return image, boxes, masks
 

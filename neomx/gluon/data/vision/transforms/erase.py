@@ -68,7 +68,7 @@ class RandomErasing(Block):
         random = rng()
         rows, columns, channels = data.shape
         area = random.uniform(*self._scale) * rows * columns
-        ratio = math.exp(random.uniform(*map(math.log, self._ratio)))
+        ratio = math.exp(random.uniform(math.log(self._ratio[0]), math.log(self._ratio[1])))
         width, height = min(round(math.sqrt(area * ratio)), columns), min(round(math.sqrt(area / ratio)), rows)
         x, y = int(random.integers(columns - width + 1)), int(random.integers(rows - height + 1))
         if isinstance(self._fill, str):

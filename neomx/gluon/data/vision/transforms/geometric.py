@@ -64,10 +64,10 @@ class _RandomFlip(Geometric, HybridBlock):
         """Return `x`, flipped or not."""
         return getattr(F.image, self._op)(x)
 
-    def _moved(self, image: NDArray) -> tuple[NDArray, Move | None]:
+    def _moved(self, image: NDArray) -> tuple[NDArray, Move]:
         # This draws the number that the op would draw, so that boxes do not change which images are flipped.
         if torch.rand((), generator=generator(image.context), device=image._data.device) >= 0.5:
-            return image, None
+            return image, MatrixMove.none(_size(image))
         back, column = np.eye(3), 1 - self._axis
         back[column, [column, 2]] = -1, image.shape[self._axis]
         flipped = apply(lambda data: data.flip(self._axis), image)
@@ -103,7 +103,7 @@ class Resize(Geometric, HybridBlock):
         """Resize `x`."""
         return F.image.resize(x, *self._args)
 
-    def _moved(self, image: NDArray) -> tuple[NDArray, Move | None]:
+    def _moved(self, image: NDArray) -> tuple[NDArray, Move]:
         resized = self(image)
         height, width = old = _size(image)
         return resized, MatrixMove.crop((0, 0, width, height), old, _size(resized))
@@ -134,7 +134,7 @@ class CropResize(Geometric, HybridBlock):
             return out
         return F.image.resize(out, self._size, False, 1 if self._interpolation is None else self._interpolation)
 
-    def _moved(self, image: NDArray) -> tuple[NDArray, Move | None]:
+    def _moved(self, image: NDArray) -> tuple[NDArray, Move]:
         cropped = self(image)
         return cropped, MatrixMove.crop(self._place, _size(image), _size(cropped))
 
@@ -149,7 +149,7 @@ class _Crop(Geometric, Block):
         """Crop `x`."""
         return self._cropped(x)[0]
 
-    def _moved(self, image: NDArray) -> tuple[NDArray, Move | None]:
+    def _moved(self, image: NDArray) -> tuple[NDArray, Move]:
         cropped, place = self._cropped(image)
         return cropped, MatrixMove.crop(place, _size(image), _size(cropped))
 
@@ -229,7 +229,7 @@ class Pad(Geometric, Block):
         colors = self._fill if isinstance(self._fill, tuple) else (self._fill,) * data.shape[-1]
         return cv_border(data, top=top, bot=bottom, left=left, right=right, values=colors)
 
-    def _moved(self, image: NDArray) -> tuple[NDArray, Move | None]:
+    def _moved(self, image: NDArray) -> tuple[NDArray, Move]:
         padded = self(image)
         (height, width), (left, top) = _size(padded), self.sides[:2]
         return padded, MatrixMove.crop((-left, -top, width, height), _size(image), (height, width))
@@ -266,7 +266,7 @@ class Rotate(_Rotation):
         _check_float(x)
         return images.imrotate(x, *self._args)
 
-    def _moved(self, image: NDArray) -> tuple[NDArray, Move | None]:
+    def _moved(self, image: NDArray) -> tuple[NDArray, Move]:
         return self._rotated(image, *self._args)
 
 
@@ -300,9 +300,9 @@ class RandomRotation(_Rotation):
         _check_float(x)
         return images.random_rotate(x, *self._args)
 
-    def _moved(self, image: NDArray) -> tuple[NDArray, Move | None]:
+    def _moved(self, image: NDArray) -> tuple[NDArray, Move]:
         if numpy_source().random() > self._rotate_with_proba:
-            return image, None
+            return image, MatrixMove.none((image.shape[1], image.shape[2]))
         limits, *zooms = self._args
         return self._rotated(image, numpy_source().uniform(*limits), *zooms)
 
@@ -332,7 +332,7 @@ class _Warp(Geometric, Block):
         """Return the moved `x`. Each image of a batch is moved separately."""
         return apply(lambda data: self._draw(*data.shape[:2]).linear(data, self._fill), x)
 
-    def _moved(self, image: NDArray) -> tuple[NDArray, Move | None]:
+    def _moved(self, image: NDArray) -> tuple[NDArray, Move]:
         move = self._draw(*one_image(image).shape[:2])
         return apply(lambda data: move.linear(data, self._fill), image), move
 

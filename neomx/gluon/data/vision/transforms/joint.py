@@ -33,6 +33,8 @@ class Joint:
     def __call__(self, image: Any, boxes: Any = None, masks: Any = None) -> Any:
         if boxes is None and masks is None:
             return super().__call__(image)  # type: ignore[misc]
+        if boxes is not None:  # floats, whether they are moved or not, so that a loader can batch them
+            boxes = _like(_checked_boxes(boxes), boxes)
         return tuple(part for part in self.jointly(image, boxes, masks) if part is not None)
 
     def jointly(self, image: Any, boxes: Any, masks: Any) -> tuple[Any, Any, Any]:
@@ -45,7 +47,7 @@ def jointly(transform: Any, image: Any, boxes: Any, masks: Any) -> tuple[Any, An
     if isinstance(transform, Joint):
         return transform.jointly(image, boxes, masks)
     if isinstance(transform, HybridSequential):  # Compose creates them
-        for child in transform:
+        for child in transform._children.values():
             image, boxes, masks = jointly(child, image, boxes, masks)
         return image, boxes, masks
     return transform(image), boxes, masks
@@ -64,36 +66,32 @@ class Geometric(Joint):
         super().__init__()
         self.min_visible = number("min_visible", min_visible, 0, 1)
 
-    def _moved(self, image: NDArray) -> tuple[NDArray, Move | None]:
-        """Return the transformed image, and where its pixels come from; None if the image is unchanged."""
+    def _moved(self, image: NDArray) -> tuple[NDArray, Move]:
+        """Return the transformed image, and where its pixels come from."""
         raise NotImplementedError
 
     def jointly(self, image: Any, boxes: Any, masks: Any) -> tuple[Any, Any, Any]:
+        """Move the image, the boxes and the masks in the same way."""
         if not isinstance(image, NDArray) or len(image.shape) != 3:
             received = tuple(image.shape) if isinstance(image, NDArray) else type(image).__name__
             raise ValueError(f"boxes and masks belong to one image (height, width, channels), received {received}")
         height, width = (image.shape[axis] for axis in self._axes)
-        rows, planes = _checked_boxes(boxes), _checked_masks(masks, self._axes, height, width)
+        planes = None if masks is None else _checked_masks(masks, self._axes, height, width)
         image, move = self._moved(image)
-        if move is None:
-            return image, boxes, masks
-        if rows is not None:
-            boxes = _like(_left(rows, move, self.min_visible), boxes)
-        if planes is not None:
-            planes = planes.movedim(self._axes, (0, 1)) if planes.dim() == 3 else planes
-            planes = move.nearest(planes)
-            planes = planes.movedim((0, 1), self._axes) if planes.dim() == 3 else planes
-            masks = _like(planes.contiguous(), masks)
+        if boxes is not None:
+            boxes = _like(_left(_checked_boxes(boxes), move, self.min_visible), boxes)
+        if planes is not None and planes.dim() == 3:
+            masks = _like(move.nearest(planes.movedim(self._axes, (0, 1))).movedim((0, 1), self._axes), masks)
+        elif planes is not None:
+            masks = _like(move.nearest(planes), masks)
         return image, boxes, masks
 
 
 # ---- boxes and masks as they are passed ----
 
 
-def _checked_boxes(boxes: Any) -> np.ndarray | None:
+def _checked_boxes(boxes: Any) -> np.ndarray:
     """Return boxes as an array of floats."""
-    if boxes is None:
-        return None
     rows = np.array(boxes.asnumpy() if isinstance(boxes, NDArray) else boxes)
     if rows.ndim != 2 or rows.shape[1] < 4 or rows.dtype.kind not in "iuf":
         raise ValueError(
@@ -108,9 +106,7 @@ def _checked_boxes(boxes: Any) -> np.ndarray | None:
     return rows
 
 
-def _checked_masks(masks: Any, axes: Size, height: int, width: int) -> Tensor | None:
-    if masks is None:
-        return None
+def _checked_masks(masks: Any, axes: Size, height: int, width: int) -> Tensor:
     planes = masks._data.detach() if isinstance(masks, NDArray) else torch.tensor(masks)
     shape = tuple(planes.shape)
     found = shape if len(shape) == 2 else tuple(shape[axis] for axis in axes) if len(shape) == 3 else None
@@ -127,8 +123,8 @@ def _like(result: Any, given: Any) -> Any:
     if isinstance(given, NDArray):
         if isinstance(result, np.ndarray):
             return given._kind(torch.from_numpy(result).to(given._data.device), given.context)
-        return given._kind(result, given.context)
-    return result.numpy() if isinstance(result, Tensor) else result
+        return given._kind(result.contiguous(), given.context)
+    return result.contiguous().numpy() if isinstance(result, Tensor) else result
 
 
 def _left(rows: np.ndarray, move: Move, min_visible: float) -> np.ndarray:
@@ -182,6 +178,8 @@ class Move:
 
     def nearest(self, data: Tensor) -> Tensor:
         """Return masks (h, w, ...): each pixel is the nearest one of `data`, or 0 if it comes from outside."""
+        if self.identity:
+            return data.clone()
         height, width = self.old
         x, y = (self.grid(data.device) + 1).unbind(-1)
         x, y = (x * (width / 2)).floor().long(), (y * (height / 2)).floor().long()
@@ -196,6 +194,11 @@ class MatrixMove(Move):
     def __init__(self, back: np.ndarray, old: Size, new: Size):
         super().__init__(old, new)
         self.back = back
+
+    @classmethod
+    def none(cls, size: Size) -> MatrixMove:
+        """Return the move that changes nothing."""
+        return cls(np.eye(3), size, size)
 
     @classmethod
     def crop(cls, place: tuple[int, int, int, int], old: Size, new: Size) -> MatrixMove:

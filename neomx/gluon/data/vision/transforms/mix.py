@@ -48,19 +48,24 @@ class _Mix:
 
     def of_items(self, item: Any, other: Any) -> tuple[NDArray, NDArray]:
         """Return an item (x, y) of a dataset mixed with another one."""
-        (x, label), (second, other_label) = item, other
-        pair = _data(x), _data(second)
-        if pair[0].shape != pair[1].shape:
-            raise ValueError(
-                f"cannot mix samples of different shapes {tuple(x.shape)} and {tuple(second.shape)}: resize them before"
-            )
-        labels = [
-            self._soft(torch.as_tensor(_values(each), device=pair[0].device)[None]) for each in (label, other_label)
-        ]
-        mixed, soft = self._both(pair[0][None], pair[1][None], *labels, rng())
+        for each in (item, other):
+            if not isinstance(each, tuple) or len(each) != 2:
+                raise ValueError(f"expected a dataset of items (x, y), received an item of type {type(each).__name__}")
+        (x, y), (other_x, other_y) = item, other
+        data, other_data = _data(x), _data(other_x)
+        if data.shape != other_data.shape:
+            shapes = f"{tuple(data.shape)} and {tuple(other_data.shape)}"
+            raise ValueError(f"cannot mix samples of different shapes {shapes}: resize them before")
+        labels, other_labels = (
+            self._soft(torch.tensor(_values(each), device=data.device)[None]) for each in (y, other_y)
+        )
+        mixed, soft = self._both(data[None], other_data[None], labels, other_labels, rng())
         return x._kind(mixed[0], x.context), x._kind(soft[0], x.context)
 
-    def _both(self, data: Tensor, other: Tensor, labels: Tensor, other_labels: Tensor, random: Any) -> Any:
+    def _both(
+        self, data: Tensor, other: Tensor, labels: Tensor, other_labels: Tensor, random: np.random.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mixed data and the mixed labels of two batches."""
         shares = random.beta(self._alpha, self._alpha, len(data) if self._per_sample else 1)
         mixed, shares = self._mixed(data, other, shares, random)
         share = torch.from_numpy(shares).to(labels).unsqueeze(1)
@@ -134,10 +139,8 @@ class CutMix(_Mix):
             raise ValueError(
                 f"CutMix expects images ({', '.join(self._layout.lower())}), received {tuple(data.shape[1:])}"
             )
-        axes = (2, 3) if self._layout == "CHW" else (1, 2)
-        sides = [data.shape[axis] for axis in axes]
         inside, area = [], np.ones_like(shares)
-        for length in sides:
+        for length in data.shape[2:] if self._layout == "CHW" else data.shape[1:3]:
             center, half = random.integers(length, size=len(shares)), np.sqrt(1 - shares) * length / 2
             low, high = np.rint((center - half).clip(0, length)), np.rint((center + half).clip(0, length))
             pixel = np.arange(length)

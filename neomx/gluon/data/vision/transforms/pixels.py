@@ -57,7 +57,7 @@ def number(name: str, value: Any, low: float, high: float = math.inf, *, above: 
     """Return an argument that must be from `low` to `high`, or, with `above`, greater than `low`."""
     fits = isinstance(value, (int, float, np.number)) and low <= value <= high and not (above and value == low)
     if not fits:
-        bound = f"greater than {low:g}" if above else f"at least {low:g}"
+        bound = f"greater than {low:g}" if above else f"of at least {low:g}"
         bound += f" and at most {high:g}" if high < math.inf else ""
         raise ValueError(f"{name}={value!r}: expected a number {bound}")
     return value
@@ -66,7 +66,7 @@ def number(name: str, value: Any, low: float, high: float = math.inf, *, above: 
 def whole(name: str, value: Any, low: int, high: float = math.inf) -> int:
     """Return an argument that must be a whole number from `low` to `high`."""
     if not isinstance(value, (int, np.integer)) or not low <= value <= high:
-        bound = f"at least {low}" if high == math.inf else f"from {low} to {high}"
+        bound = f"of at least {low}" if high == math.inf else f"from {low} to {high}"
         raise ValueError(f"{name}={value!r}: expected a whole number {bound}")
     return int(value)
 
@@ -76,17 +76,16 @@ def ordered(name: str, value: Any, low: float, high: float = math.inf) -> Range:
     pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     numbers = len(pair) == 2 and all(isinstance(end, (int, float, np.number)) for end in pair)
     if not (numbers and low <= pair[0] <= pair[1] <= high):
-        bound = (
-            f" between {low:g} and {high:g}" if high < math.inf else f" of at least {low:g}" if low > -math.inf else ""
-        )
-        raise ValueError(f"{name}={value!r}: expected a number{bound} or a range (from, to) of such numbers")
+        bound = f"between {low:g} and {high:g}" if high < math.inf else f"of at least {low:g}"
+        raise ValueError(f"{name}={value!r}: expected a number {bound} or a range (from, to) of such numbers")
     return pair
 
 
 def around_zero(name: str, value: Any, most: float) -> Range:
     """Return a range of signed values: from -v to v for a number v, or a given range."""
     if isinstance(value, (int, float, np.number)):
-        return -number(name, value, 0, most), value
+        most = number(name, value, 0, most)
+        return -most, most
     return ordered(name, value, -most, most)
 
 
