@@ -26,7 +26,7 @@ from neomx.ops.table import Op
 
 # The public modules, as programs write them after `mx.`, in the order of the site's menu.
 MODULES = {
-    "Arrays and gradients": ("nd", "nd.random", "nd.contrib", "nd.sparse", "autograd", "random", "context"),
+    "Arrays and gradients": ("nd", "nd.random", "nd.contrib", "nd.sparse", "autograd", "autodiff", "random", "context"),
     "NumPy": ("np", "np.random", "np.linalg", "npx", "npx.random", "npx.image"),
     "Symbols": ("sym", "sym.random", "sym.contrib", "executor", "name", "attribute"),
     "Gluon": (
@@ -48,7 +48,16 @@ MODULES = {
     ),
     "Training": ("optimizer", "optimizer.contrib", "lr_scheduler", "init", "metric", "amp", "callback", "monitor"),
     "Modules": ("mod", "model", "rnn", "contrib.svrg_optimization.svrg_module"),
-    "Many workers": ("dist", "kv", "step", "parallel", "horovod"),
+    "Many workers": (
+        "dist",
+        "kv",
+        "step",
+        "parallel",
+        "parallel.datashard",
+        "distributed",
+        "gluon.distributed",
+        "horovod",
+    ),
     "Data": ("io", "image", "recordio", "contrib.text.embedding", "contrib.text.vocab", "contrib.text.utils"),
     "Tools": (
         "profiler",

@@ -144,9 +144,10 @@ class FeedForward:
         """Return the iterator itself, or an iterator over arrays, shuffled for training, or over a shard."""
         if isinstance(X, ShardedDataset):
             names = ["data"] if self.symbol is None else self.symbol.list_arguments()
-            labels = [name for name in names if name.endswith("label")] or ["softmax_label"]
-            inputs = [name for name in names if name.endswith("data")]
-            return ShardIter(X, inputs, labels, self.numpy_batch_size, pads=not is_train)
+            inputs, targets = ([name for name in names if name.endswith(end)] for end in ("data", "label"))
+            return ShardIter(
+                X, inputs or ["data"], targets or ["softmax_label"], self.numpy_batch_size, pads=not is_train
+            )
         if not isinstance(X, (np.ndarray, NDArray)):
             if not isinstance(X, DataIter):
                 raise TypeError(f"{_NOT_DATA}, received {type(X).__name__}")

@@ -89,25 +89,19 @@ class PartIter(DataIter):
 
     def next(self) -> DataBatch:
         batch = self.source.next()
-        described = [getattr(batch, name, None) for name in ("provide_data", "provide_label")]
-        found = [
-            [self._part(array, axis) for array, axis in zip(arrays or (), _axes(each or default), strict=True)]
-            for arrays, each, default in zip(
-                (batch.data, batch.label),
-                described,
-                (self.source.provide_data, self.source.provide_label),
-                strict=True,
-            )
-        ]
-        rows = len(range(self.rank, self.source.batch_size, self.shards))
+        data, labels = (getattr(batch, name, None) for name in ("provide_data", "provide_label"))
         real = len(range(self.rank, self.source.batch_size - (batch.pad or 0), self.shards))
         return DataBatch(
-            *found,
-            pad=rows - real,
+            self._parts(batch.data, data or self.source.provide_data),
+            self._parts(batch.label, labels or self.source.provide_label),
+            pad=self.batch_size - real,
             bucket_key=getattr(batch, "bucket_key", None),
-            provide_data=described[0] and self._described(described[0]),
-            provide_label=described[1] and self._described(described[1]),
+            provide_data=data and self._described(data),
+            provide_label=labels and self._described(labels),
         )
+
+    def _parts(self, arrays: Any, descs: Any) -> list[NDArray]:
+        return [self._part(array, axis) for array, axis in zip(arrays or (), _axes(descs), strict=False)]
 
     def _part(self, array: NDArray, axis: int) -> NDArray:
         rows = arange(self.rank, array.shape[axis], self.shards, dtype="int64", ctx=array.context)

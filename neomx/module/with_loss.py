@@ -22,7 +22,7 @@ def with_loss(network: Symbol, loss: Callable[..., Any], label: str) -> Symbol:
     if len(network.list_outputs()) != 1:
         raise ValueError(f"loss= expects a symbol with one output, received {', '.join(network.list_outputs())}")
     (head, _) = network._outputs[0]
-    if is_loss(head) and head.op.name != "Custom":
+    if head.op is not None and is_loss(head) and head.op.name != "Custom":
         raise ValueError(
             f"loss= expects a symbol without a loss, but it ends in {head.op.name} {head.name!r}. Leave out one of them"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,10 @@ def _dataset(data: Any, label: Any) -> Any:
     """Return a dataset of arrays, or the given one."""
     if isinstance(data, ShardedDataset):
         return data  # `shard` says that it is one already
+    if isinstance(data, Mapping) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        raise TypeError(
+            f"ScatterDataShard expects arrays, a dataset or an iterator of mx.io, received {type(data).__name__}"
+        )
     if label is None and not isinstance(data, (np.ndarray, NDArray, torch.Tensor, tuple)):
         return data  # a dataset, or a list of items
     arrays = [each for given in (data, label) if given is not None for each in _listed(given)]

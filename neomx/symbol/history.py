@@ -42,6 +42,14 @@ def recorded_symbol(array: NDArray) -> Symbol:
     return Symbol([_Graph().entry(source_of(array))])
 
 
+def traced_symbol(outputs: Sequence[NDArray], inputs: Sequence[tuple[str, NDArray]]) -> Symbol:
+    """Return the graph of recorded outputs. The variables of the inputs, given as (name, array), get these names."""
+    for name, array in inputs:
+        _variables[array.to_torch()] = Node(None, name)
+    graph = _Graph()
+    return Symbol([graph.entry(source_of(each)) for each in outputs])
+
+
 def _unmade(sources: Sequence[Source]) -> list[Step]:
     """Return the steps among `sources` for which no nodes have been built."""
     steps = [source[0] if isinstance(source, tuple) else source for source in sources]
