@@ -28,7 +28,7 @@ from neomx.ops.table import Op
 MODULES = {
     "Arrays and gradients": ("nd", "nd.random", "nd.contrib", "nd.sparse", "autograd", "autodiff", "random", "context"),
     "NumPy": ("np", "np.random", "np.linalg", "npx", "npx.random", "npx.image"),
-    "Symbols": ("sym", "sym.random", "sym.contrib", "executor", "name", "attribute"),
+    "Symbols": ("sym", "sym.random", "sym.contrib", "networks", "executor", "name", "attribute"),
     "Gluon": (
         "gluon",
         "gluon.nn",

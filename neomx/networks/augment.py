@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 
-from .. import symbol as sym
 from ..symbol import Symbol
-from .naming import check_counts, check_number, check_symbols, finished, named
+from .common import check_counts, check_number, check_symbols, finished, named, sym
 
 
 def _ones(data: Symbol) -> Symbol:

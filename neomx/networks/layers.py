@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import symbol as sym
 from ..gluon import rnn
 from ..gluon.model_zoo.transformer import MultiHeadAttention as _MultiHeadAttention
 from ..symbol import Symbol
-from .naming import check_counts, check_number, check_symbols, finished, name_of
+from .common import check_counts, check_number, check_symbols, finished, name_of, sym
 
 DeConvolution = sym.Deconvolution
 

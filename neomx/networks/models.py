@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import symbol as sym
 from ..gluon.model_zoo import transformer
 from ..gluon.model_zoo.vision import get_resnet, get_vgg
 from ..gluon.model_zoo.vision.resnet import resnet_spec
 from ..gluon.model_zoo.vision.vgg import vgg_spec
 from ..symbol import Symbol
-from .naming import check_counts, check_number, check_symbols, finished, name_of
+from .common import check_counts, check_number, check_symbols, finished, name_of, sym
 
 HEAD_SIZE = 64  # of all published BERTs and GPT-2s
 

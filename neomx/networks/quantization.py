@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from .. import symbol as sym
 from ..symbol import Symbol
-from .naming import check_symbols, finished, named
+from .common import check_symbols, finished, named, sym
 
 BITS = range(2, 9)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from .. import symbol as sym
 from ..symbol import Symbol
-from .naming import check_counts, check_symbols, finished, named
+from .common import check_counts, check_symbols, finished, named, sym
 
 Fft, Ifft = sym.contrib.fft, sym.contrib.ifft
 

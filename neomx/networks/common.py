@@ -1,4 +1,4 @@
-"""Names of the nodes and parameters of a network, and checks of its inputs."""
+"""What all networks use: names of their nodes and parameters, and checks of their arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from numbers import Integral, Real
 from typing import Any
 
 from .. import name as naming
+from .. import symbol
 from ..symbol import Symbol
+
+sym: Any = symbol  # most of its functions are made from the op table
 
 
 def name_of(name: str | None, hint: str) -> str:
@@ -44,7 +47,7 @@ def check_symbols(builder: str, instead: str = "", **inputs: Any) -> None:
 
 def check_number(builder: str, name: str, value: Any, least: float, most: float) -> None:
     """Raise unless `value` is a number within the bounds."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not least <= value <= most:
+    if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) <= most:
         raise ValueError(f"{builder}: {name} must be a number from {least} to {most}, received {value!r}")
 
 
