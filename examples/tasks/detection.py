@@ -91,8 +91,8 @@ def mean_average_precision(net, test):
 
 
 def main():
-    options = {"epochs": (10, 1), "count": (4000, 2000)}
-    task = Task(__doc__, metric="mean average precision", target=0.9, short=0.05, **options)
+    options = {"epochs": (8, 1), "count": (4000, 1500)}
+    task = Task(__doc__, metric="mean average precision", target=0.95, short=0.15, **options)
     seed = task.options.seed
     train_x, train_y, test_x, test_y = digits(task.options.data)
     train = canvases(train_x, train_y, task.options.count, seed)

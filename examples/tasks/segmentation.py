@@ -92,7 +92,7 @@ def mean_iou(net, batches):
 def main():
     networks = {"fcn": FCN, "unet": UNet}
     options = {"epochs": (8, 1), "count": (4000, 2000), "network": list(networks)}
-    task = Task(__doc__, metric="mean IoU", target=0.7, short=0.12, **options)
+    task = Task(__doc__, metric="mean IoU", target=0.75, short=0.12, **options)
     seed = task.options.seed
     train_x, train_y, test_x, test_y = digits(task.options.data)
     train = canvases(train_x, train_y, task.options.count, seed)

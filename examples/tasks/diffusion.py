@@ -1,0 +1,119 @@
+"""Draw digits with a diffusion model: DDPM (https://arxiv.org/abs/2006.11239), sampled in few steps with DDIM.
+
+    neomx run -n 2 examples/tasks/diffusion.py --pictures drawn.png
+
+A picture becomes noise in 200 small steps. The network learns to predict the noise in a noisy picture of 14x14 pixels,
+from the number of the step and the wanted digit. To draw, DDIM (https://arxiv.org/abs/2010.02502) starts with noise and
+removes it in 20 larger steps. The metric is the inception score of 500 drawn digits, from 1 to 10: it is high if a
+classifier recognizes each picture clearly and sees all digits equally often. `wanted` is the share of pictures with the
+wanted digit.
+
+All workers draw the noise of the whole batch and use their rows of it, so the result does not depend on the number of
+workers. The digits are those included in neomx, or those of MNIST if `--data` is a directory with its files.
+"""
+
+import numpy as np
+from made.digits import digits
+from made.judge import inception_score, share_recognized, trained_judge, write_sheet
+from task import Task, mean_over_workers
+
+import neomx as mx
+from neomx import autograd, gluon, nd
+from neomx.gluon import nn
+
+BATCH, STEPS, CHANNELS = 50, 200, 24
+
+# The share of the picture in the variance after each step, from 1 to nearly 0, falls as a cosine.
+CLEAN = np.clip(np.cos(np.arange(STEPS + 1) / STEPS * np.pi / 2) ** 2, 1e-3, 1).astype("float32")
+
+
+class Residual(gluon.HybridBlock):
+    """Two convolutions whose result is added to the input, and a vector that is added between them."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.first, self.second = nn.HybridSequential(), nn.HybridSequential()
+        self.first.add(nn.GroupNorm(4), nn.Swish(), nn.Conv2D(channels, 3, padding=1))
+        self.second.add(nn.GroupNorm(4), nn.Swish(), nn.Conv2D(channels, 3, padding=1))
+        self.vector = nn.Dense(channels)
+
+    def hybrid_forward(self, F, x, vector):
+        middle = F.broadcast_add(self.first(x), F.reshape(self.vector(vector), shape=(0, 0, 1, 1)))
+        return x + self.second(middle)
+
+
+class Denoiser(gluon.HybridBlock):
+    """A U-Net on two sizes that predicts the noise in a picture, given the step and the digit."""
+
+    def __init__(self):
+        super().__init__()
+        self.step, self.digit = nn.Embedding(STEPS + 1, 64), nn.Embedding(10, 64)
+        self.enter = nn.Conv2D(CHANNELS, 3, padding=1)
+        self.large, self.reduce = Residual(CHANNELS), nn.Conv2D(2 * CHANNELS, 3, strides=2, padding=1)
+        self.small, self.smaller = Residual(2 * CHANNELS), Residual(2 * CHANNELS)
+        self.enlarge = nn.Conv2DTranspose(CHANNELS, 2, strides=2)
+        self.combine, self.last = nn.Conv2D(CHANNELS, 1), Residual(CHANNELS)
+        self.leave = nn.Conv2D(1, 3, padding=1)
+
+    def hybrid_forward(self, F, x, step, digit):
+        vector = F.LeakyReLU(self.step(step) + self.digit(digit), act_type="gelu")
+        large = self.large(self.enter(x), vector)
+        small = self.smaller(self.small(self.reduce(large), vector), vector)
+        both = self.combine(F.concat(self.enlarge(small), large, dim=1))
+        return self.leave(self.last(both, vector))
+
+
+def draw(net, noise, wanted, jumps=20):
+    """Return pictures with values from 0 to 1, in which noise is removed in this many steps."""
+    x = noise
+    times = np.linspace(STEPS, 0, jumps + 1).round().astype(int)
+    for now, then in zip(times, times[1:], strict=False):
+        found = net(x, nd.full(len(x), now), wanted)
+        clean = (x - (1 - CLEAN[now]) ** 0.5 * found) / CLEAN[now] ** 0.5
+        clean = nd.clip(clean, -1, 1)
+        found = (x - CLEAN[now] ** 0.5 * clean) / (1 - CLEAN[now]) ** 0.5
+        x = CLEAN[then] ** 0.5 * clean + (1 - CLEAN[then]) ** 0.5 * found
+    return (x + 1) / 2
+
+
+def main():
+    options = {"epochs": (15, 1), "pictures": ("", "")}
+    task = Task(__doc__, metric="inception score", target=8, short=1.2, **options)
+    train_x, train_y, _, _ = digits(task.options.data)
+    train_x = train_x.reshape(-1, 1, 14, 2, 14, 2).mean(axis=(3, 5)).astype("float32") / 255
+    judge = trained_judge(task, train_x, train_y, epochs=1 if task.options.short else 5)
+    data = gluon.data.ArrayDataset(2 * train_x - 1, train_y)
+    batches = gluon.data.DataLoader(
+        mx.dist.shard(data, shuffle=True, seed=task.options.seed), task.part(BATCH), last_batch="discard"
+    )
+
+    net = Denoiser()
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    schedule = mx.lr_scheduler.CosineScheduler(task.options.epochs * len(batches), base_lr=3e-3, final_lr=1e-4)
+    trainer = gluon.Trainer(net.collect_params(), "adam", {"lr_scheduler": schedule}, kvstore="dist_sync")
+    loss_of = gluon.loss.L2Loss()
+
+    share = nd.array(CLEAN).reshape((-1, 1, 1, 1))
+    for epoch in range(task.options.epochs):
+        task.epoch(len(batches) * BATCH)
+        total, seen = nd.zeros(1), 0
+        for x, y in batches:
+            noise = nd.random.normal(shape=(BATCH, *x.shape[1:]))[task.rank :: task.workers]
+            step = nd.random.randint(1, STEPS + 1, shape=BATCH)[task.rank :: task.workers]
+            noisy = share[step].sqrt() * x + (1 - share[step]).sqrt() * noise
+            with autograd.record():
+                loss = loss_of(net(noisy, step, y), noise)
+            loss.backward()
+            trainer.step(BATCH)
+            total, seen = total + loss.sum(), seen + len(x)
+        task.report(epoch + 1, loss=mean_over_workers(total.asscalar(), seen))
+    wanted = np.arange(500) % 10
+    drawn = draw(net, nd.random.normal(shape=(500, 1, 14, 14)), nd.array(wanted))
+    if task.options.pictures and task.rank == 0:
+        write_sheet(task.options.pictures, drawn)
+    task.finish(inception_score(judge, drawn), wanted=share_recognized(judge, drawn, wanted))
+
+
+if __name__ == "__main__":
+    main()
