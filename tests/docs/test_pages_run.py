@@ -11,7 +11,7 @@ from launching import LIMIT, environment
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
 OTHERS = [
     page
-    for page in (DOCS / "index.md", *sorted(DOCS.glob("*/*.md")))
+    for page in (DOCS / "index.md", *sorted(DOCS.glob("augmentation-*.md")), *sorted(DOCS.glob("*/*.md")))
     if page not in TUTORIALS and any(map(runs, blocks(page)))
 ]
 
