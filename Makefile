@@ -112,6 +112,7 @@ record: .venv-oracle/installed
 	.venv-oracle/bin/python tests/parity/record_symbols.py
 	.venv-oracle/bin/python tests/parity/record_amp.py
 	.venv-oracle/bin/python tests/parity/check_exports.py
+	.venv-oracle/bin/python tests/parity/check_networks.py
 	.venv-oracle/bin/python tests/parity/record.py
 
 # Measure speed and memory against real MXNet and plain torch.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from dist_worker import serve
@@ -31,14 +32,14 @@ def forever(loader: Any) -> Iterator[Any]:
 
 def neomx_step(name: str) -> Step:
     """Train as examples/tasks do."""
-    from task_workloads import OURS
+    from task_workloads import DATA, OURS, arrays
 
     import neomx as mx
     from neomx import autograd, gluon
 
-    task = OURS[name]()
-    shard = mx.dist.shard(gluon.data.ArrayDataset(*task.arrays), shuffle=True)
-    batches = forever(gluon.data.DataLoader(shard, task.batch, last_batch="discard"))
+    task, size = OURS[name](), DATA[name].batch
+    shard = mx.dist.shard(gluon.data.ArrayDataset(*arrays(name)), shuffle=True)
+    batches = forever(gluon.data.DataLoader(shard, size, last_batch="discard"))
     task.net.initialize(mx.init.Xavier())
     task.net.hybridize()
     trainer = gluon.Trainer(task.net.collect_params(), "adam", {"learning_rate": RATE}, kvstore="dist_sync")
@@ -46,9 +47,9 @@ def neomx_step(name: str) -> Step:
     def step() -> None:
         batch = next(batches)
         with autograd.record():
-            loss = task.loss(*batch)
+            loss = task.loss(*batch) if isinstance(batch, list) else task.loss(batch)
         loss.backward()
-        trainer.step(task.batch * mx.dist.size())
+        trainer.step(size * mx.dist.size())
 
     return step
 
@@ -57,14 +58,17 @@ def torch_step(name: str) -> Step:
     """Train as torch's documentation shows: DDP, DistributedSampler and DataLoader, with a fused optimizer."""
     import torch
     from task_torch import THEIRS
+    from task_workloads import DATA, arrays
     from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
     task = THEIRS[name]()
-    dataset = TensorDataset(*map(torch.from_numpy, task.arrays))
+    dataset = TensorDataset(*map(torch.from_numpy, arrays(name)))
     sampler = DistributedSampler(dataset, shuffle=True, drop_last=True)
-    batches = forever(DataLoader(dataset, task.batch, sampler=sampler, drop_last=True))
+    batches = forever(DataLoader(dataset, DATA[name].batch, sampler=sampler, drop_last=True))
     net = torch.nn.parallel.DistributedDataParallel(task.net, gradient_as_bucket_view=True)
-    optimizer = torch.optim.Adam(net.parameters(), lr=RATE, fused=True)
+    sparse = any(getattr(module, "sparse", False) for module in net.modules())
+    adam = torch.optim.SparseAdam if sparse else partial(torch.optim.Adam, fused=True)
+    optimizer = adam(list(net.parameters()), lr=RATE)
 
     def step() -> None:
         batch = next(batches)

@@ -38,7 +38,7 @@ def race(teams: list[Team], name: str, rounds: int, seconds: float) -> record.Ro
     for number in range(rounds):
         for team in teams[:: 1 - 2 * (number % 2)]:
             times[team.name].append(team.seconds(name, count))
-    samples = 2 * task_workloads.BATCHES[name]
+    samples = 2 * task_workloads.DATA[name].batch
     speeds = [[samples / each for each in times[team.name]] for team in teams]
     return record.row("two workers", name, "samples/s", *speeds, against="torch DDP")
 

@@ -23,8 +23,12 @@ from neomx.gluon import nn
 
 BATCH, STEPS, CHANNELS = 50, 200, 24
 
-# The share of the picture in the variance after each step, from 1 to nearly 0, falls as a cosine.
-CLEAN = np.clip(np.cos(np.arange(STEPS + 1) / STEPS * np.pi / 2) ** 2, 1e-3, 1).astype("float32")
+TIME = np.arange(STEPS + 1)[:, None] / STEPS  # from 0 for the picture to 1 for noise
+# The part of the variance that belongs to the picture after each step.
+CLEAN = np.clip(np.cos(TIME * np.pi / 2) ** 2, 2e-3, 1).astype("float32")
+# Waves of the time with different lengths, from which the network can compute any function of it.
+ANGLES = TIME * np.pi * 2.0 ** np.arange(8)
+WAVES = np.hstack([np.sin(ANGLES), np.cos(ANGLES)]).astype("float32")
 
 
 class Residual(gluon.HybridBlock):
@@ -47,7 +51,7 @@ class Denoiser(gluon.HybridBlock):
 
     def __init__(self):
         super().__init__()
-        self.step, self.digit = nn.Embedding(STEPS + 1, 64), nn.Embedding(10, 64)
+        self.time, self.digit = nn.Dense(64), nn.Embedding(10, 64, weight_initializer=mx.init.Normal(1))
         self.enter = nn.Conv2D(CHANNELS, 3, padding=1)
         self.large, self.reduce = Residual(CHANNELS), nn.Conv2D(2 * CHANNELS, 3, strides=2, padding=1)
         self.small, self.smaller = Residual(2 * CHANNELS), Residual(2 * CHANNELS)
@@ -55,8 +59,8 @@ class Denoiser(gluon.HybridBlock):
         self.combine, self.last = nn.Conv2D(CHANNELS, 1), Residual(CHANNELS)
         self.leave = nn.Conv2D(1, 3, padding=1)
 
-    def hybrid_forward(self, F, x, step, digit):
-        vector = F.LeakyReLU(self.step(step) + self.digit(digit), act_type="gelu")
+    def hybrid_forward(self, F, x, waves, digit):
+        vector = F.LeakyReLU(self.time(waves) + self.digit(digit), act_type="gelu")
         large = self.large(self.enter(x), vector)
         small = self.smaller(self.small(self.reduce(large), vector), vector)
         both = self.combine(F.concat(self.enlarge(small), large, dim=1))
@@ -68,11 +72,11 @@ def draw(net, noise, wanted, jumps=20):
     x = noise
     times = np.linspace(STEPS, 0, jumps + 1).round().astype(int)
     for now, then in zip(times, times[1:], strict=False):
-        found = net(x, nd.full(len(x), now), wanted)
-        clean = (x - (1 - CLEAN[now]) ** 0.5 * found) / CLEAN[now] ** 0.5
-        clean = nd.clip(clean, -1, 1)
-        found = (x - CLEAN[now] ** 0.5 * clean) / (1 - CLEAN[now]) ** 0.5
-        x = CLEAN[then] ** 0.5 * clean + (1 - CLEAN[then]) ** 0.5 * found
+        found = net(x, nd.array(WAVES[[now] * len(x)]), wanted)
+        (share,), (next_share,) = CLEAN[now], CLEAN[then]
+        clean = nd.clip((x - (1 - share) ** 0.5 * found) / share**0.5, -1, 1)
+        found = (x - share**0.5 * clean) / (1 - share) ** 0.5
+        x = next_share**0.5 * clean + (1 - next_share) ** 0.5 * found
     return (x + 1) / 2
 
 
@@ -94,16 +98,16 @@ def main():
     trainer = gluon.Trainer(net.collect_params(), "adam", {"lr_scheduler": schedule}, kvstore="dist_sync")
     loss_of = gluon.loss.L2Loss()
 
-    share = nd.array(CLEAN).reshape((-1, 1, 1, 1))
+    shares, waves = nd.array(CLEAN).reshape((-1, 1, 1, 1)), nd.array(WAVES)
     for epoch in range(task.options.epochs):
         task.epoch(len(batches) * BATCH)
         total, seen = nd.zeros(1), 0
         for x, y in batches:
             noise = nd.random.normal(shape=(BATCH, *x.shape[1:]))[task.rank :: task.workers]
             step = nd.random.randint(1, STEPS + 1, shape=BATCH)[task.rank :: task.workers]
-            noisy = share[step].sqrt() * x + (1 - share[step]).sqrt() * noise
+            noisy = shares[step].sqrt() * x + (1 - shares[step]).sqrt() * noise
             with autograd.record():
-                loss = loss_of(net(noisy, step, y), noise)
+                loss = loss_of(net(noisy, waves[step], y), noise)
             loss.backward()
             trainer.step(BATCH)
             total, seen = total + loss.sum(), seen + len(x)
