@@ -22,6 +22,8 @@ _numbers = itertools.count()
 class Loss:
     """A loss with its own gradient: define `forward(pred, label)` and `backward(dpred, pred, label)`, then call it.
 
+    A label with as many values as the prediction has arrives in the shape of the prediction.
+
     `loss(pred, label)` returns an array for arrays, recorded by autograd, and a Symbol for symbols. Without `label`, a
     symbol gets the variable `<name>_label`. It is a custom op (`mx.operator`) of this process, so a Symbol with it can
     be saved, but only loaded where an equal op is registered.
@@ -85,7 +87,7 @@ class _LossProp(operator.CustomOpProp):
             found = self.shapes.get((pred, guess))
             if found is None:
                 try:
-                    made = self.loss.forward(nd.zeros(pred), nd.zeros(guess))
+                    made = self.loss.forward(*_aligned(nd.zeros(pred), nd.zeros(guess)))
                 except Exception:
                     if guess is not pred and not label:
                         continue
@@ -105,10 +107,10 @@ class _LossOp(operator.CustomOp):
         self.loss = loss
 
     def forward(self, is_train: bool, req: Any, in_data: list, out_data: list, aux: Any) -> None:
-        self.assign(out_data[0], req[0], _checked(self.loss, self.loss.forward(*in_data)))
+        self.assign(out_data[0], req[0], _checked(self.loss, self.loss.forward(*_aligned(*in_data))))
 
     def backward(self, req: Any, out_grad: list, in_data: list, out_data: list, in_grad: list, aux: Any) -> None:
-        pred, label = in_data
+        pred, label = _aligned(*in_data)
         dpred = nd.zeros(pred.shape, ctx=pred.context, dtype=pred.dtype)
         returned = self.loss.backward(dpred, pred, label)
         dpred = dpred if returned is None else returned
@@ -119,6 +121,11 @@ class _LossOp(operator.CustomOp):
                 f"{pred.shape}, returned {shown}"
             )
         self.assign(in_grad[0], req[0], dpred * _spread(out_grad[0], pred.shape, self.loss))
+
+
+def _aligned(pred: NDArray, label: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the label in the shape of the prediction if it has as many values, as Gluon's losses do."""
+    return pred, label.reshape(pred.shape) if label.size == pred.size else label
 
 
 def _checked(loss: Loss, value: Any) -> NDArray:

@@ -167,3 +167,20 @@ def test_copied_loss_computes_the_same():
     loss = Steep()
     before = gradient(loss)[1]
     np.testing.assert_array_equal(gradient(pickle.loads(pickle.dumps(loss)))[1], before)
+
+
+def test_label_of_equal_size_takes_the_shape_of_the_prediction():
+    class Absolute(mx.autodiff.Loss):
+        def forward(self, pred, label):
+            return nd.abs(pred - label).mean(axis=1)
+
+        def backward(self, dpred, pred, label):
+            return nd.sign(pred - label)
+
+    pred, label = nd.ones((4, 1)), nd.arange(4)
+    pred.attach_grad()
+    with autograd.record():
+        loss = Absolute()(pred, label)
+    loss.backward()
+    assert loss.asnumpy().tolist() == [1, 0, 1, 2]  # as gluon.loss.L1Loss
+    assert pred.grad.asnumpy().ravel().tolist() == [1, 0, -1, -1]
