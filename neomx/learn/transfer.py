@@ -238,7 +238,7 @@ def _output_of(net: Block) -> tuple[Block, str, Any]:
     inside = net if output is None else output
     among = {id(block) for block in inside._walk()}
     layers = [found for found in _layers(net) if id(found[2]) in among]
-    if not layers or not isinstance(layers[-1][2], _OUTPUTS):
+    if not layers or type(layers[-1][2]) not in _OUTPUTS:  # a subclass may have other settings
         what = repr(layers[-1][2])[:80] if layers else "no layer that has parameters"
         raise ValueError(
             f"expected a network that ends with a Dense layer or a convolution, but {net.name} ends with {what}. "
@@ -265,11 +265,12 @@ def _like(old: Any, classes: int) -> Any:
     }
     if old.bias is not None:
         settings["bias_initializer"] = old.bias.init
+    shape: tuple[int, ...] = old.weight.shape
     if isinstance(old, nn.Dense):
-        return type(old)(classes, flatten=old._flatten, in_units=old.weight.shape[1], **settings)
+        return nn.Dense(classes, flatten=old._flatten, in_units=shape[1], **settings)
     attributes = old._kwargs
     if attributes["num_group"] != 1:
         raise ValueError(f"cannot replace {old!r:.80}, a grouped convolution. Replace the layer in your own code")
-    channels = old.weight.shape[-1 if attributes["layout"].endswith("C") else 1]
+    channels = shape[-1 if attributes["layout"].endswith("C") else 1]
     sizes = (attributes[name] for name in ("kernel", "stride", "pad", "dilate"))
     return type(old)(classes, *sizes, layout=attributes["layout"], in_channels=channels, **settings)

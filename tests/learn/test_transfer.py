@@ -231,3 +231,11 @@ def test_invalid_arguments_are_rejected(call, kind, text):
     net = network(nn.Dense(5), nn.BatchNorm())
     with pytest.raises(kind, match=text):
         call(net)
+
+
+def test_subclass_of_dense_is_not_replaced():
+    class Special(nn.Dense):
+        pass
+
+    with pytest.raises(ValueError, match="ends with Special"):
+        learn.replace_output(network(Special(4)).features, 2)
