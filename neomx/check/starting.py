@@ -74,8 +74,8 @@ def _on_workers(source: Source, facts: Facts) -> list[Start]:
             found.append(Start(f"{run} -s 1 {script}", f"line {line} has the kvstore {store!r}, which needs servers"))
         elif is_distributed(store):
             found.append(Start(f"{run} {script}", f"line {line} has the kvstore {store!r}"))
-    for number, line in enumerate(lines_of(source.text), 1) if not found else ():
-        if match := _FOR_WORKERS.search(line):
+    for number, text in enumerate(lines_of(source.text), 1) if not found else ():
+        if match := _FOR_WORKERS.search(text):
             found.append(Start(f"{run} {script}", f"line {number} has {match[0]}, which is for many workers"))
             break
     if found and not _DIVIDES.search(source.text):
