@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from typing import Any
 
 from . import name as naming
@@ -83,18 +84,17 @@ class _LossProp(operator.CustomOpProp):
 
     def infer_shape(self, in_shape: list[list[int]]) -> Any:
         pred, label = (tuple(shape) for shape in in_shape)
-        for guess in (label,) if label else (pred[:1], pred):
-            found = self.shapes.get((pred, guess))
-            if found is None:
-                try:
-                    made = self.loss.forward(*_aligned(nd.zeros(pred), nd.zeros(guess)))
-                except Exception:
-                    if guess is not pred and not label:
-                        continue
-                    raise
-                found = self.shapes[pred, guess] = _checked(self.loss, made).shape
-            return [list(pred), list(guess)], [list(found)], []
-        raise AssertionError("unreachable")
+        if label:
+            return self._inferred(pred, label)
+        with suppress(Exception):  # a label that is not given: the number of a class, or else like the prediction
+            return self._inferred(pred, pred[:1])
+        return self._inferred(pred, pred)
+
+    def _inferred(self, pred: tuple[int, ...], label: tuple[int, ...]) -> Any:
+        if (pred, label) not in self.shapes:
+            made = self.loss.forward(*_aligned(nd.zeros(pred), nd.zeros(label)))
+            self.shapes[pred, label] = _checked(self.loss, made).shape
+        return [list(pred), list(label)], [list(self.shapes[pred, label])], []
 
     def create_operator(self, ctx: Context, in_shapes: list[list[int]], in_dtypes: list[int]) -> operator.CustomOp:
         return _LossOp(self.loss)

@@ -179,6 +179,17 @@ def test_shard_of_arrays_datasets_and_iterators():
     assert [(batch.data[0].shape, batch.pad) for batch in part] == [((4, 2), 0), ((4, 2), 2)]
 
 
+def test_parts_of_batches_along_the_axis_of_samples():
+    whole = np.arange(24.0).reshape(2, 6, 2)  # time, samples, features
+    for rank in range(2):
+        part = PartIter(mx.io.NDArrayIter(whole, None, 4, layout="TNC"), rank, 2)
+        assert part.provide_data[0].shape == (2, 2, 2)
+        batches = list(part)
+        np.testing.assert_array_equal(batches[0].data[0].asnumpy(), whole[:, [rank, rank + 2]])
+        np.testing.assert_array_equal(batches[1].data[0].asnumpy(), whole[:, [4 + rank, rank]])  # then padding
+        assert [batch.pad for batch in batches] == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("call", "kind", "words"),
     [

@@ -233,6 +233,43 @@ def prepared_module():
     return values(module.get_params()[0])
 
 
+def prepared_buckets_and_feedforward():
+    """Both keep their default store, 'local'."""
+    mine = slice(RANK, 2 * GLOBAL, SIZE)
+    batches = mx.io.NDArrayIter(DATA[mine], LABELS[mine], GLOBAL // SIZE)
+    batches.default_bucket_key = 0
+    head = sym.SoftmaxOutput(network(), name="softmax")
+    buckets = mx.mod.BucketingModule(lambda key: (head, ["data"], ["softmax_label"]), default_bucket_key=0)
+    options = {"num_epoch": EPOCHS, "initializer": mx.init.Xavier()}
+    mx.random.seed(RANK + 1)
+    mx.parallel.data_parallel(buckets)
+    buckets.bind(batches.provide_data, batches.provide_label)
+    buckets.init_params(mx.init.Xavier())
+    buckets.init_optimizer(optimizer_params=SGD)
+    for batch in batches:
+        batch.bucket_key, batch.provide_data, batch.provide_label = 0, batches.provide_data, batches.provide_label
+        buckets.forward_backward(batch)
+        buckets.update()
+    batches.reset()
+    mx.random.seed(RANK + 1)
+    model = mx.parallel.data_parallel(mx.model.FeedForward(head, **options, **SGD))
+    model.fit(batches)
+    found = {"buckets": values(buckets.get_params()[0]), "feedforward": values(model.arg_params)}
+    return {f"{kind}/{name}": each for kind, arrays in found.items() for name, each in arrays.items()}
+
+
+def named_stores_win():
+    net = mx.parallel.data_parallel(block())
+    trainer = gluon.Trainer(net.collect_params(), "sgd", SGD, kvstore="dist_sync")
+    assert not isinstance(trainer.strategy, mx.step.DataParallel)
+    if SIZE > 1:
+        words = "every worker updates a data parallel model itself"
+        raises(ValueError, words, lambda: gluon.Trainer(net.collect_params(), "sgd", SGD, update_on_kvstore=True))
+        whole = gluon.Trainer(net.collect_params(), "sgd", SGD, update_on_kvstore=False)
+        assert isinstance(whole.strategy, mx.step.DataParallel)
+    return {}
+
+
 def torch_module():
     torch.manual_seed(RANK + 1)
     model = mx.parallel.data_parallel(torch.nn.Linear(5, 3))
@@ -257,6 +294,8 @@ TRAININGS = (
     module_on_shard,
     module_on_parts_of_batches,
     prepared_module,
+    prepared_buckets_and_feedforward,
+    named_stores_win,
     torch_module,
 )
 
