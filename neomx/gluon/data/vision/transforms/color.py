@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from .....ndarray import NDArray
 from .....ops.image import _like, _work
@@ -157,13 +156,12 @@ def contrast(data: Tensor, factor: float) -> Tensor:
 
 def sharpness(data: Tensor, factor: float) -> Tensor:
     """Return the image with `factor` times the distance of each pixel from its mean with its neighbors."""
-    smooth = _work(data).movedim(-1, 0).unsqueeze(1).contiguous()
-    if min(data.shape[:2]) > 2:
-        kernel = smooth.new_ones(1, 1, 3, 3)
-        kernel[..., 1, 1] = 5
-        inner = F.conv2d(smooth, kernel).div_(13)
-        smooth[..., 1:-1, 1:-1] = inner.add_(0.5).floor_() if data.dtype is torch.uint8 else inner
-    return blend(smooth.squeeze(1).movedim(0, -1), data, factor)
+    work = _work(data)
+    smooth = work.clone()
+    rows = work[:-2] + work[1:-1] + work[2:]
+    inner = (rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:] + 4 * work[1:-1, 1:-1]) / 13
+    smooth[1:-1, 1:-1] = (inner + 0.5).to(torch.uint8) if data.dtype is torch.uint8 else inner
+    return blend(smooth, data, factor)
 
 
 def stretched(data: Tensor) -> Tensor:
@@ -182,7 +180,7 @@ def equalized(data: Tensor) -> Tensor:
     below = counts.cumsum(1) - counts
     step = (below * (counts > 0)).amax(1, keepdim=True) // 255  # all pixels but those of the highest level
     table = torch.where(step > 0, (below + step // 2) // step.clamp(min=1), torch.arange(256, device=data.device))
-    return table.clamp_(max=255).flatten()[levels].to(data.dtype)
+    return table.clamp_(max=255).flatten().index_select(0, levels.flatten()).view(data.shape).to(data.dtype)
 
 
 def posterized(data: Tensor, bits: int) -> Tensor:

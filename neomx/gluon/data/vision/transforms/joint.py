@@ -12,7 +12,6 @@ name. The result is a tuple of the image and whatever else was passed.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -214,14 +213,11 @@ class MatrixMove(Move):
     def grid(self, device: torch.device) -> Tensor:
         """Return the source of each pixel."""
         matrix = _scaled(self.old) @ self.back
-        points = _centers(*self.new).to(device)
         if not matrix[2, :2].any():
-            found = points @ torch.tensor((matrix[:2] / matrix[2, 2]).T, dtype=torch.float32, device=device)
-        else:
-            found = points @ torch.tensor(matrix.T, dtype=torch.float32, device=device)
-            # Points at and behind the horizon have no source: 2 is outside of the image.
-            found = torch.where(found[:, 2:] > 1e-6, found[:, :2] / found[:, 2:], 2.0)
-        return found.view(*self.new, 2)
+            return _mapped(matrix[:2] / matrix[2, 2], self.new, device)
+        found = _mapped(matrix, self.new, device)
+        # Points at and behind the horizon have no source: 2 is outside of the image.
+        return torch.where(found[..., 2:] > 1e-6, found[..., :2] / found[..., 2:], 2.0)
 
     def corners(self, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounding boxes of the four moved corners, and their areas."""
@@ -248,15 +244,12 @@ class FieldMove(Move):
     def grid(self, device: torch.device) -> Tensor:
         """Return the source of each pixel."""
         height, width = self.old
-        to_grid = _scaled(self.old)
-        points = _centers(height, width) @ torch.tensor(to_grid[:2].T, dtype=torch.float32)
-        shift = self._field * torch.tensor((to_grid[0, 0], to_grid[1, 1]), dtype=torch.float32)
-        return (points.view(height, width, 2) + shift).to(device)
+        shift = self._field * torch.tensor((2 / width, 2 / height))
+        return (_mapped(_scaled(self.old)[:2], self.old, shift.device) + shift).to(device)
 
     def corners(self, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounding boxes of the pixels whose source is in a box, and the former areas of the boxes."""
-        height, width = self.old
-        x, y = (_centers(height, width)[:, :2].view(height, width, 2) + self._field).numpy().transpose(2, 0, 1)
+        x, y = (_mapped(np.eye(2, 3), self.old, self._field.device) + self._field).numpy().transpose(2, 0, 1)
         low, high = boxes[:, :2, None, None], boxes[:, 2:, None, None]
         inside = (x >= low[:, 0]) & (x < high[:, 0]) & (y >= low[:, 1]) & (y < high[:, 1])
         xmin, xmax = _extent(inside.any(1))
@@ -275,8 +268,11 @@ def _scaled(size: Size) -> np.ndarray:
     return np.array([[2 / size[1], 0, -1], [0, 2 / size[0], -1], [0, 0, 1]])
 
 
-@lru_cache(maxsize=8)
-def _centers(height: int, width: int) -> Tensor:
-    """Return the centers (x, y, 1) of all pixels, as (height * width, 3)."""
-    y, x = np.mgrid[:height, :width].reshape(2, -1) + 0.5
-    return torch.from_numpy(np.stack([x, y, np.ones_like(x)], 1).astype(np.float32))
+def _mapped(matrix: np.ndarray, size: Size, device: torch.device) -> Tensor:
+    """Return `matrix` times (x, y, 1) for the centers of all pixels, as (height, width, rows of the matrix).
+
+    Sums that broadcast take one thread. A product of matrices would wait for others, even for small images.
+    """
+    by_x, by_y, offset = torch.tensor(matrix.T, dtype=torch.float32, device=device)
+    y, x = (torch.arange(0.5, length, device=device).unsqueeze(1) for length in size)
+    return (y * by_y + offset).unsqueeze(1) + x * by_x

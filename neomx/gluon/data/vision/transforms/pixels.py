@@ -44,9 +44,9 @@ def apply(change: Callable[[Tensor], Tensor], image: Any) -> NDArray:
 
 
 def rounded(values: Tensor, like: Tensor) -> Tensor:
-    """Convert interpolated values to the dtype of an image. For uint8 they are rounded and clipped."""
+    """Convert interpolated values to the dtype of an image. For uint8 they are clipped and rounded, in place."""
     if like.dtype is torch.uint8:
-        values = values.round().clamp_(0, 255)
+        values = values.clamp_(0, 255).add_(0.5)  # round() would wait for other threads, even for small images
     return values.to(like.dtype)
 
 
