@@ -60,11 +60,14 @@ def _spoken(digit, voice):
 
 
 def _tones(digit, voice):
-    """Return the tones of a telephone key. Pitch and speed of the voice change them a little."""
-    low, high = (697, 770, 852, 941)[digit // 3], (1209, 1336, 1477)[digit % 3]
+    """Return the tone of a digit: the harmonics of the voice's pitch around two frequencies, as in a vowel."""
     times = np.arange(int(0.3 * RATE * 160 / voice.speed)) / RATE
-    scale = 1 + (voice.pitch - 50) / 2500
-    sound = np.sin(2 * np.pi * low * scale * times) + np.sin(2 * np.pi * high * scale * times)
+    pitch = 90 + 1.5 * voice.pitch
+    tones = np.arange(pitch, RATE / 2, pitch)[:, None]
+    near = [
+        1 / (1 + ((tones - at) / 80) ** 2) for at in ((300, 500, 700, 900)[digit // 3], (1300, 2000, 2900)[digit % 3])
+    ]
+    sound = ((near[0] + near[1] + 0.01) * np.sin(2 * np.pi * tones * times)).sum(axis=0)
     return (sound * np.hanning(times.size)).astype(np.float32)
 
 
@@ -79,12 +82,13 @@ def read(path):
     return sound[loud[0] : loud[-1] + 1]
 
 
-def recordings(directory):
-    """Return (digit, speaker, number, path) of the files {digit}_{speaker}_{number}.wav in a directory."""
-    found = []
-    for path in sorted(pathlib.Path(directory).rglob("*.wav")):
-        digit, speaker, number = path.stem.split("_")
-        found.append((int(digit), speaker, int(number), path))
+def recordings(directory, voice=None):
+    """Return (digit, speaker, number, path) of the files {digit}_{speaker}_{number}.wav, of one speaker or of all."""
+    found = [(*path.stem.split("_"), path) for path in sorted(pathlib.Path(directory).rglob("*_*_*.wav"))]
+    speakers = sorted({speaker for _, speaker, _, _ in found})
+    if voice is not None and voice not in speakers:
+        raise SystemExit(f"--voice {voice}: expected a speaker of {directory}: {', '.join(speakers)}")
+    found = [(int(digit), speaker, int(n), path) for digit, speaker, n, path in found if voice in (None, speaker)]
     if {digit for digit, *_ in found} != set(range(10)):
         raise SystemExit(f"{directory} must have files {{digit}}_{{speaker}}_{{number}}.wav of all digits")
     return found
