@@ -55,6 +55,8 @@ class Denoiser(gluon.HybridBlock):
         self.enter = nn.Conv2D(CHANNELS, 3, padding=1)
         self.large, self.reduce = Residual(CHANNELS), nn.Conv2D(2 * CHANNELS, 3, strides=2, padding=1)
         self.small, self.smaller = Residual(2 * CHANNELS), Residual(2 * CHANNELS)
+        self.whole = nn.HybridSequential()
+        self.whole.add(nn.Dense(128), nn.Swish(), nn.Dense(2 * CHANNELS * 7 * 7))
         self.enlarge = nn.Conv2DTranspose(CHANNELS, 2, strides=2)
         self.combine, self.last = nn.Conv2D(CHANNELS, 1), Residual(CHANNELS)
         self.leave = nn.Conv2D(1, 3, padding=1)
@@ -62,7 +64,8 @@ class Denoiser(gluon.HybridBlock):
     def hybrid_forward(self, F, x, waves, digit):
         vector = F.LeakyReLU(self.time(waves) + self.digit(digit), act_type="gelu")
         large = self.large(self.enter(x), vector)
-        small = self.smaller(self.small(self.reduce(large), vector), vector)
+        small = self.small(self.reduce(large), vector)
+        small = self.smaller(small + F.reshape_like(self.whole(small), small), vector)
         both = self.combine(F.concat(self.enlarge(small), large, dim=1))
         return self.leave(self.last(both, vector))
 
