@@ -59,7 +59,7 @@ class Pad:
         shape[axis] = longest
         made = np.full((len(rows), *shape), self.pad_val, np.result_type(*rows))
         for place, row in zip(made, rows, strict=True):
-            place[(*[slice(None)] * axis, slice(row.shape[axis]))] = row
+            np.moveaxis(place, axis, 0)[: row.shape[axis]] = np.moveaxis(row, axis, 0)
         batch = _batch(made, self.dtype)
         return (batch, _batch(np.array(lengths, np.int32), None)) if self.ret_length else batch
 
