@@ -70,7 +70,6 @@ def main():
     found = learn.successive_halving(trial, SPACE, task.options.trials, budgets, mode="max", seed=task.options.seed)
     if task.rank == 0:
         print(learn.table(found))
-    mx.random.seed(task.options.seed)
     net = train(found[0].config, x, y, task.options.epochs)
     task.finish(accuracy(net, test_x, test_y), best_trial=found[0].score)
 

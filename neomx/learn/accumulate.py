@@ -59,6 +59,7 @@ def clipped_step(trainer: Trainer, batch_size: float, max_norm: float, ignore_st
     _check_trainer(trainer)
     if not isinstance(max_norm, int | float) or isinstance(max_norm, bool) or not max_norm > 0:
         raise ValueError(f"max_norm must be a number above 0, received {max_norm!r}")
+    trainer._training.rescale(batch_size)  # raises if it is not a number
     _check_sums(trainer)
     from ..parallel import clip_global_norm  # takes a second to import, which other ways to learn do not need
 

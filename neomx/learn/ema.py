@@ -32,7 +32,8 @@ class EMA:
         with ema:
             evaluate(net)
 
-    All parameters must be initialized. Integers, such as counters of a torch module, are copied.
+    All parameters must be initialized. Averages of half precision weights are kept in float32. Integers, such as
+    counters of a torch module, are copied.
     """
 
     def __init__(self, net: Block | torch.nn.Module, decay: float = 0.999, warmup: bool = True) -> None:
@@ -42,7 +43,7 @@ class EMA:
             raise TypeError(f"expected a Block or a torch module, received {net!r:.80}")
         self.decay, self.warmup, self.updates = float(decay), warmup, 0
         self._net = net
-        self._averages = {name: values[0].clone() for name, values in self._weights().items()}
+        self._averages = {name: _wide(values[0]).clone() for name, values in self._weights().items()}
         self._kept: dict[str, torch.Tensor] | None = None  # the weights, while the network has the averages
 
     def _weights(self) -> dict[str, list[torch.Tensor]]:
@@ -66,7 +67,7 @@ class EMA:
         for name, (weight, *_) in self._weights().items():
             if weight.is_floating_point():
                 averages.append(self._averages[name])
-                weights.append(weight)
+                weights.append(_wide(weight))
             else:
                 self._averages[name].copy_(weight)
         if averages:
@@ -125,6 +126,11 @@ class EMA:
         for name, values in found.items():
             self._averages[name].copy_(values)
         self.updates = updates
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in which small differences do not vanish."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def _described(tensor: torch.Tensor | None) -> str:

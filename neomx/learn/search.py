@@ -56,7 +56,7 @@ def _check_range(low: Any, high: Any) -> None:
         raise ValueError(f"expected two numbers with low < high, received {low!r} and {high!r}")
 
 
-def draw(space: Space, number: int, seed: int = 0) -> dict[str, Any]:
+def _draw(space: Space, number: int, seed: int = 0) -> dict[str, Any]:
     """Return the configuration of a trial. It depends only on the space, the number of the trial and the seed."""
     random = np.random.Generator(np.random.PCG64([seed, number]))
     return {name: _drawn(name, choices, random) for name, choices in space.items()}
@@ -89,7 +89,7 @@ def random_search(
     `space` maps names to lists of choices or to distributions: {"rate": learn.log_uniform(1e-4, 1), "units": [32, 64]}.
     Trials run on groups of `workers` workers, as `mx.parallel.tasks` describes: within a trial, `mx.dist` sees only
     these. A trial starts with its own `mx.random.seed`, so results depend neither on the number of workers nor on other
-    trials. All workers must make the same call, and all return the same list.
+    trials. All workers must make the same call. All return the same list, and continue with equal random numbers.
 
     `mode` is 'min' or 'max'. A NaN is the worst score. If a trial raises, the search raises an MXNetError that names
     it. With `ignore_errors`, that trial instead has a NaN as its score, and the message in `error`.
@@ -137,11 +137,13 @@ def _search(
         raise ValueError(f"trials must be a positive integer, received {trials!r}")
     if mode not in ("min", "max"):
         raise ValueError(f"mode must be 'min' or 'max', received {mode!r}")
+    if not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be an integer of at least 0, received {seed!r}")
     if not isinstance(space, Mapping) or not space:
         raise TypeError(f"space must be a dictionary {{name: choices or distribution}}, received {space!r:.80}")
     from ..parallel import tasks  # takes a second to import, which other ways to learn do not need
 
-    configs = {number: draw(space, number, seed) for number in range(trials)}
+    configs = {number: _draw(space, number, seed) for number in range(trials)}
     left, ended = list(configs), list[Trial]()
     for rung, budget in enumerate(budgets):
         work = {f"trial {n}": _work(trial, configs[n], budget, [seed, n], ignore_errors) for n in left}
@@ -151,7 +153,15 @@ def _search(
         goes_on = max(1, int(len(found) * keep)) if rung + 1 < len(budgets) else 0
         left = [each.number for each in found[:goes_on]]
         ended = found[goes_on:] + ended
+    _seed([seed, trials])  # workers have run different trials, but continue with the same random numbers
     return ended
+
+
+def _seed(numbers: list[int]) -> None:
+    """Seed the generators of mx and NumPy."""
+    number = int(np.random.SeedSequence(numbers).generate_state(1)[0]) % 2**31
+    set_seed(number)
+    np.random.seed(number)
 
 
 def _work(trial: Callable[..., float], config: dict[str, Any], budget: Any, seed: list[int], catches: bool) -> Any:
@@ -159,9 +169,7 @@ def _work(trial: Callable[..., float], config: dict[str, Any], budget: Any, seed
     from ..parallel import tasks
 
     def score() -> float:
-        number = int(np.random.SeedSequence(seed).generate_state(1)[0]) % 2**31
-        set_seed(number)
-        np.random.seed(number)
+        _seed(seed)
         with NameManager():  # workers that ran different trials before give their parameters the same names
             return float(trial(dict(config), budget))
 

@@ -104,9 +104,9 @@ class GradNorm:
             for loss, weight in zip(losses, self.weights, strict=True)
         ]
         autograd.backward(list(losses), factors)
-        means = [loss._data.detach().double().sum().cpu() for loss in losses]
-        numbers = torch.stack([*means, torch.tensor(float(losses[0].size), dtype=torch.float64)])
-        sums = torch.cat([numbers, *(gradient.double().cpu() for gradient in gradients)])
+        totals = [loss._data.detach().cpu().double().sum() for loss in losses]
+        numbers = torch.stack([*totals, torch.tensor(float(losses[0].size), dtype=torch.float64)])
+        sums = torch.cat([numbers, *(gradient.cpu().double() for gradient in gradients)])
         session().group.all_reduce_(sums, what="the gradient norms of tasks")
         self._adjust(*(part.numpy() for part in sums.split([len(losses), 1, len(sums) - len(losses) - 1])))
 

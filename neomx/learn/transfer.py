@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..gluon import Parameter, nn
-from ..gluon.nn import Block, HybridBlock
+from ..gluon.nn import Block, HybridBlock, SymbolBlock
 
 Part = Block | str
 Group = Part | Sequence[Part]
@@ -33,8 +33,8 @@ def freeze(net: Block, *parts: Part, statistics: bool = True) -> list[str]:
     batch, and stop updating them. `net` must be the outermost network: its hybridized graphs are traced again.
     """
     chosen = _chosen(net, parts)
-    _set_grad_req(chosen, "null")
     _set_statistics(net, chosen, statistics)
+    _set_grad_req(chosen, "null")
     return list(chosen)
 
 
@@ -115,8 +115,8 @@ def unfreeze_gradually(
     trained: list[str] = []
     for number, group in enumerate(listed):
         frozen = number < first
-        _set_grad_req(group, "null" if frozen else "write")
         _set_statistics(net, group, frozen and statistics)
+        _set_grad_req(group, "null" if frozen else "write")
         trained += [] if frozen else group
     return trained
 
@@ -208,6 +208,8 @@ def _set_grad_req(chosen: dict[str, Parameter], req: str) -> None:
 def _set_statistics(net: Block, chosen: dict[str, Parameter], frozen: bool) -> None:
     """Freeze or unfreeze the running averages of BatchNorm layers that are among these parameters."""
     inside = {id(param) for param in chosen.values()}
+    if frozen and any(isinstance(each, SymbolBlock) and _has_statistics(each, inside) for each in net._walk()):
+        raise ValueError("the running averages of a SymbolBlock cannot be frozen. Pass statistics=False")
     changed = False
     layers: list[Any] = [each for each in net._walk() if isinstance(each, nn.BatchNorm | nn.BatchNormReLU)]
     for layer in layers:
@@ -218,6 +220,10 @@ def _set_statistics(net: Block, chosen: dict[str, Parameter], frozen: bool) -> N
             changed = True
     if changed:
         _trace_again(net)
+
+
+def _has_statistics(block: Block, inside: set[int]) -> bool:
+    return any(id(param) in inside and not param._differentiable for param in block._reg_params.values())
 
 
 def _trace_again(net: Block) -> None:

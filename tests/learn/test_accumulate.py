@@ -123,10 +123,14 @@ def test_invalid_arguments_are_rejected():
         (lambda: learn.micro_batches(trainer, 2, [1, 2]), TypeError, "received list"),
         (lambda: learn.micro_batches(trainer, 2, x, x[:3]), ValueError, r"received \[4, 3\]"),
         (lambda: learn.clipped_step(trainer, 4, 0), ValueError, "max_norm must be a number above 0"),
+        (lambda: learn.clipped_step(trainer, 0, 1), ValueError, "batch_size must be a nonzero number, received 0"),
         (lambda: learn.clipped_step(None, 4, 1), TypeError, "expected a gluon.Trainer"),
     ):
         with pytest.raises(kind, match=text):
             call()
+    updated_in_store = gluon.Trainer(net.collect_params(), "sgd", kvstore="dist_sync")
+    with pytest.raises(mx.MXNetError, match="create the Trainer with update_on_kvstore=False"):
+        learn.clipped_step(updated_in_store, 4, 1.0)
     sparse = nn.Embedding(5, 2, sparse_grad=True)
     sparse.initialize()
     with pytest.raises(mx.MXNetError, match="is row-sparse"):

@@ -108,6 +108,19 @@ def test_torch_module(tmp_path):
         torch.testing.assert_close(net[0].weight.detach(), start + 0.5)
 
 
+def test_small_changes_of_half_precision_weights_add_up():
+    net = nn.Dense(1, in_units=1)
+    net.initialize(mx.init.One())
+    net.cast("float16")
+    ema = learn.EMA(net, 0.999, warmup=False)
+    net.weight.set_data(nd.array([[1.5]], dtype="float16"))
+    for _ in range(100):
+        ema.update()  # each moves the average by at most 0.0005, half of the distance between float16 numbers
+    with ema:
+        assert net.weight.data().asscalar() == pytest.approx(1.5 - 0.5 * 0.999**100, abs=1e-3)
+        assert net.weight.data().dtype == np.float16
+
+
 def test_invalid_use_is_rejected():
     with pytest.raises(ValueError, match="decay must be a number of at least 0 and below 1, received 1"):
         learn.EMA(network(), 1)

@@ -38,8 +38,11 @@ def test_trials_are_seeded_and_do_not_depend_on_each_other():
         config["x"] = None  # belongs to this trial alone
         return float(nd.random.uniform(shape=(1,)).asscalar() + np.random.rand())
 
-    first, again = (learn.random_search(trial, SPACE, 4, seed=1) for _ in range(2))
+    first = learn.random_search(trial, SPACE, 4, seed=1)
+    then = nd.random.uniform(shape=(1,)).asscalar()
+    again = learn.random_search(trial, SPACE, 4, seed=1)
     assert first == again
+    assert nd.random.uniform(shape=(1,)).asscalar() == then
     assert len({each.score for each in first}) == 4
     fewer = learn.random_search(trial, SPACE, 2, seed=1)
     assert {each.number: each for each in fewer}.items() <= {each.number: each for each in first}.items()
@@ -84,6 +87,7 @@ def test_failed_trials_are_reported():
     ("how", "kind", "text"),
     [
         ({"trials": 0}, ValueError, "trials must be a positive integer, received 0"),
+        ({"seed": -1}, ValueError, "seed must be an integer of at least 0"),
         ({"mode": "best"}, ValueError, "mode must be 'min' or 'max'"),
         ({"space": {}}, TypeError, "space must be a dictionary"),
         ({"space": {"x": 3}}, TypeError, "x must be a list of choices, or a distribution"),

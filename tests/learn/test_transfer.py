@@ -239,3 +239,16 @@ def test_subclass_of_dense_is_not_replaced():
 
     with pytest.raises(ValueError, match="ends with Special"):
         learn.replace_output(network(Special(4)).features, 2)
+
+
+def test_statistics_of_a_symbol_block_are_not_frozen_silently(tmp_path):
+    net = network(nn.Dense(5), nn.BatchNorm())
+    net.hybridize()
+    net(nd.ones((1, 4)))
+    net.export(str(tmp_path / "net"))
+    block = gluon.SymbolBlock.imports(str(tmp_path / "net-symbol.json"), "data", str(tmp_path / "net-0000.params"))
+    with pytest.raises(ValueError, match="running averages of a SymbolBlock cannot be frozen"):
+        learn.freeze(block)
+    assert any(param.grad_req == "write" for param in block.collect_params().values())
+    learn.freeze(block, statistics=False)
+    assert all(param.grad_req == "null" for param in block.collect_params().values())
