@@ -1,17 +1,12 @@
-"""The page on augmentation: its code runs, it lists every transform, and its drawing is up to date."""
+"""The page on augmentation: it lists every transform, and its drawing is up to date."""
 
 import re
 
 import numpy as np
 import pytest
-from doc_pages import DOCS, follow
+from doc_pages import DOCS
 
 from neomx.gluon.data.vision import transforms
-
-
-def test_code_runs_as_printed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    follow(DOCS / "augmentation.md")
 
 
 def test_every_transform_is_listed():
