@@ -43,10 +43,43 @@ class Case(NamedTuple):
 
 
 THREE = (1, 2, 3)
+
+
+def cases(group: str, program: str, option: str = "", values: str = "", **more: Any) -> list[Case]:
+    """Return a case for each value of an option, or one without the option."""
+    if not option:
+        return [Case(group, program, **more)]
+    return [Case(group, program, (f"--{option}", value), **more) for value in values.split()]
+
+
 CASES = [
-    Case("Text", "translation"),
-    Case("Text", "tagging"),
-    Case("Other data", "reinforcement", seeds=THREE),
+    *cases("Pictures", "image_classification", "network", "resnet vgg mobilenet"),
+    *cases("Pictures", "several_labels"),
+    *cases("Pictures", "detection"),
+    *cases("Pictures", "segmentation", "network", "fcn unet"),
+    *cases("Pictures", "gan", "network", "dcgan conditional", seeds=THREE),
+    *cases("Pictures", "vae"),
+    *cases("Pictures", "diffusion"),
+    *cases("Pictures", "augmentation"),
+    *cases("Text", "text_classification", "network", "pooling textcnn bert"),
+    *cases("Text", "across_languages"),
+    *cases("Text", "language_model", "network", "lstm gpt2"),
+    *cases("Text", "translation"),
+    *cases("Text", "tagging"),
+    *cases("Sound", "speech_recognition", "sounds", "tones"),
+    *cases("Sound", "speech_synthesis", "sounds", "tones"),
+    *cases("Other data", "recommendation", "network", "mf wide_deep", launch=("-s", "1")),
+    *cases("Other data", "reinforcement", seeds=THREE),
+    *cases("Other data", "time_series"),
+    *cases("Other data", "graph_convolution"),
+    *cases("Ways to learn", "transfer"),
+    *cases("Ways to learn", "several_tasks"),
+    *cases("Ways to learn", "few_examples", "method", "prototypical matching maml"),
+    *cases("Ways to learn", "self_supervised", "method", "simclr byol rotation masked"),
+    *cases("Ways to learn", "semi_supervised", "method", "pseudo fixmatch"),
+    *cases("Ways to learn", "curriculum"),
+    *cases("Ways to learn", "training_recipes"),
+    *cases("Ways to learn", "hyperparameter_search"),
 ]
 
 
