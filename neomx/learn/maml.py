@@ -53,6 +53,9 @@ def adapt(
     if steps < 1 or not rate > 0:
         raise ValueError(f"adapt needs a positive rate and at least one step, received rate={rate}, steps={steps}")
     through = autograd.is_recording()
+    if net._twin is None:
+        with autograd.pause():
+            net(data)  # initializes parameters whose shapes are unknown
     weights = {name: wrap(each) for name, each in net.torch().named_parameters() if each.requires_grad}
     if not weights:
         raise MXNetError(f"adapt: {net.name} has no trainable parameters")

@@ -159,5 +159,12 @@ def test_wrong_arguments_are_rejected():
         call_with(net, {"2.weight": nd.ones(1)}, x[0])
     with pytest.raises(mx.MXNetError, match=r"the same episodes, received the shapes \(1, 6, 3\), \(2, 6\)"):
         maml_loss(net, LOSS, x[:1], y, query, label, RATE)
-    with pytest.raises(RuntimeError, match="not initialized yet"):
+    with pytest.raises(RuntimeError, match="has not been initialized"):
         adapt(nn.Dense(2), LOSS, x[0], y[0], RATE)
+
+
+def test_unknown_shapes_are_inferred():
+    net = nn.Dense(2)
+    net.initialize()
+    x, y, *_ = episodes("float32")
+    assert adapt(net, LOSS, x[0], y[0], RATE)["weight"].shape == (2, 3)
