@@ -98,7 +98,7 @@ def main():
         target=7.4,
         short=20.0,
         lower=True,
-        network=("gpt2", "gpt2"),
+        network=["gpt2", "lstm"],
         epochs=(10, 3),
         sentences=(12000, 3000),
     )

@@ -107,13 +107,11 @@ def main():
         metric="gain",
         target=0.08,
         short=0.06,
-        method=("simclr", "simclr"),
+        method=list(METHODS),
         epochs=(15, 2),
         pictures=(5000, 2000),
     )
     options = task.options
-    if options.method not in METHODS:
-        raise SystemExit(f"--method must be one of {', '.join(METHODS)}, received {options.method}")
     train_x, train_y, test_x, test_y = digits(options.data)
     train_x, test_x = (x[:, None].astype("float32") / 255 for x in (train_x, test_x))
     few, _ = few_of_each(train_y, 10)

@@ -135,7 +135,7 @@ def main():
         metric="accuracy",
         target=0.95,
         short=0.75,
-        network=("bert", "bert"),
+        network=["bert", "textcnn", "pooling"],
         pretraining=(20, 1),
         epochs=(20, 8),
         unlabeled=(8000, 500),

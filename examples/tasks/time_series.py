@@ -66,9 +66,13 @@ def main():
     season, seed = task.options.season, task.options.seed
     all_series = read_series(task.options.data) if task.options.data else made_series(task.options.count, seed)
     cuts = [len(series) * 4 // 5 for series in all_series]
-    train_x, train_y = examples([series[:cut] for series, cut in zip(all_series, cuts, strict=True)], season, season // 4)
+    train_x, train_y = examples(
+        [series[:cut] for series, cut in zip(all_series, cuts, strict=True)], season, season // 4
+    )
     past = SEASONS * season
-    test_x, test_y = examples([series[cut - past :] for series, cut in zip(all_series, cuts, strict=True)], season, season)
+    test_x, test_y = examples(
+        [series[cut - past :] for series, cut in zip(all_series, cuts, strict=True)], season, season
+    )
     data = gluon.data.ArrayDataset(train_x, train_y)
     batches = gluon.data.DataLoader(mx.dist.shard(data, shuffle=True, seed=seed), task.part(BATCH))
 
