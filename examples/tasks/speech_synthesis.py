@@ -145,7 +145,8 @@ def main():
     net.hybridize()
     steps = options.epochs * len(loader)
     schedule = mx.lr_scheduler.CosineScheduler(steps, 0.003, warmup_steps=steps // 10)
-    trainer = gluon.Trainer(net.collect_params(), "adam", {"lr_scheduler": schedule}, kvstore="dist_sync")
+    adam = {"lr_scheduler": schedule, "epsilon": 1e-5}  # a small one would enlarge rounding errors of tiny gradients
+    trainer = gluon.Trainer(net.collect_params(), "adam", adam, kvstore="dist_sync")
 
     for epoch in range(options.epochs):
         task.epoch(len(loader) * options.batch)
