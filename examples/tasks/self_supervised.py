@@ -11,6 +11,8 @@ A small convolutional network is trained on unlabeled pictures. `--method` is wh
 
 A linear probe is logistic regression on the frozen features, fitted to ten labeled examples of each digit. The metric
 is its gain: how much higher its accuracy on test digits is than with the random weights that the network started with.
+Targets: 0.15 for simclr, 0.1 for byol and rotation, 0.05 for masked.
+
 The numbers do not depend on the number of workers, except for rounding: `mx.dist.shard` divides the batches, views are
 drawn by sample, SimCLR gathers the features of all workers, and SyncBatchNorm uses the statistics of all of them.
 """
@@ -88,7 +90,8 @@ def masked(net):
     return net.collect_params(), lambda x: (x, learn.patch_mask((28 // PATCH) ** 2, 0.6)), loss, None
 
 
-METHODS = {"simclr": simclr, "byol": byol, "rotation": rotation, "masked": masked}
+# Each method with its target.
+METHODS = {"simclr": (simclr, 0.15), "byol": (byol, 0.1), "rotation": (rotation, 0.1), "masked": (masked, 0.05)}
 
 
 def probed(task, net, train, test):
@@ -105,19 +108,21 @@ def main():
     task = Task(
         __doc__,
         metric="gain",
-        target=0.08,
+        target=None,
         short=0.06,
         method=list(METHODS),
         epochs=(15, 2),
         pictures=(5000, 2000),
     )
     options = task.options
+    method, target = METHODS[options.method]
+    task.target = task.target or target
     train_x, train_y, test_x, test_y = digits(options.data)
     train_x, test_x = (x[:, None].astype("float32") / 255 for x in (train_x, test_x))
     few, _ = few_of_each(train_y, 10)
     labeled, test = (train_x[few], train_y[few]), (test_x, test_y)
     net = encoder()
-    params, transform, loss_of, after = METHODS[options.method](net)
+    params, transform, loss_of, after = method(net)
     trainer = gluon.Trainer(params, "adam", {"learning_rate": 2e-3}, kvstore="dist_sync")
     unlabeled = gluon.data.SimpleDataset(train_x[: options.pictures]).transform(transform)
     shard = mx.dist.shard(unlabeled, shuffle=True, seed=options.seed)
