@@ -70,7 +70,7 @@ CASES = [
     *cases("Sound", "speech_synthesis", "sounds", "tones"),
     *cases("Other data", "recommendation", "network", "mf wide_deep", launch=("-s", "1")),
     *cases("Other data", "reinforcement", seeds=THREE),
-    *cases("Other data", "time_series"),
+    *cases("Other data", "time_series", "network", "lstm tcn"),
     *cases("Other data", "graph_convolution"),
     *cases("Ways to learn", "transfer"),
     *cases("Ways to learn", "several_tasks"),

@@ -82,10 +82,10 @@ def accuracy(net, batches):
 
 def main():
     networks = {network.__name__: network for network in (resnet, vgg, mobilenet)}
-    task = Task(__doc__, metric="accuracy", target=0.97, short=0.3, epochs=(16, 1), network=list(networks))
+    options = {"epochs": (16, 1), "count": (60000, 2500), "network": list(networks)}  # count: at most, for training
+    task = Task(__doc__, metric="accuracy", target=0.97, short=0.3, **options)
     train_x, train_y, test_x, test_y = load(task.options.data)
-    if task.options.short:
-        train_x, train_y = train_x[:2500], train_y[:2500]
+    train_x, train_y = train_x[: task.options.count], train_y[: task.options.count]
     bordered = np.pad(train_x, ((0, 0), (0, 0), (BORDER, BORDER), (BORDER, BORDER)))
     train = gluon.data.ArrayDataset(bordered, train_y).transform_first(cropped)
     batches = gluon.data.DataLoader(mx.dist.shard(train, shuffle=True, seed=task.options.seed), task.part(BATCH))
@@ -98,8 +98,14 @@ def main():
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
     steps = task.options.epochs * -(-len(train) // BATCH)
     schedule = mx.lr_scheduler.CosineScheduler(steps, base_lr=0.05)
+<<<<<<< HEAD
     nag = {"lr_scheduler": schedule, "momentum": 0.9}
     trainer = gluon.Trainer(net.collect_params(), "nag", nag, kvstore="dist_sync")
+=======
+    trainer = gluon.Trainer(
+        net.collect_params(), "nag", {"lr_scheduler": schedule, "momentum": 0.9}, kvstore="dist_sync"
+    )
+>>>>>>> w-tasks1
 
     for epoch in range(task.options.epochs):
         task.epoch(len(train))

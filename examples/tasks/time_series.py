@@ -2,9 +2,9 @@
 
     neomx run -n 2 examples/tasks/time_series.py --network tcn
 
-The network sees the last seven seasons of a series, such as days with 24 hours, and predicts the next one. The metric is
-the mean absolute error relative to that of a naive forecast, which repeats the last season or the one seven seasons
-ago, whichever is better. The last fifth of each series is for testing.
+The network reads seven seasons of a series, such as days with 24 hours, and predicts the next one. The last fifth of
+each series is for testing. The metric is the mean absolute error relative to that of a naive forecast, which repeats
+the last season or the one seven seasons ago, whichever is better.
 
 The series are made: they have a pattern for each day, a pattern for the days of the week, a trend and noise. `--data`
 reads the columns of all CSV files in a directory instead; `--season` is then the number of rows of a season.
@@ -65,6 +65,7 @@ def main():
     task = Task(__doc__, metric="relative error", target=0.85, short=1.5, lower=True, **options)
     season, seed = task.options.season, task.options.seed
     all_series = read_series(task.options.data) if task.options.data else made_series(task.options.count, seed)
+<<<<<<< HEAD
     cuts = [len(series) * 4 // 5 for series in all_series]
     train_x, train_y = examples(
         [series[:cut] for series, cut in zip(all_series, cuts, strict=True)], season, season // 4
@@ -73,6 +74,15 @@ def main():
     test_x, test_y = examples(
         [series[cut - past :] for series, cut in zip(all_series, cuts, strict=True)], season, season
     )
+=======
+    train, test = [], []
+    for series in all_series:
+        cut = len(series) * 4 // 5
+        train.append(series[:cut])
+        test.append(series[max(cut - SEASONS * season, 0) :])  # the network reads what is before the first test
+    train_x, train_y = examples(train, season, step=max(season // 4, 1))
+    test_x, test_y = examples(test, season, step=season)
+>>>>>>> w-tasks1
     data = gluon.data.ArrayDataset(train_x, train_y)
     batches = gluon.data.DataLoader(mx.dist.shard(data, shuffle=True, seed=seed), task.part(BATCH))
 

@@ -27,13 +27,14 @@ def canvases(pictures, labels, count, seed):
     pixels, boxes = np.zeros((count, 1, SIZE, SIZE), "float32"), np.full((count, MOST, 5), -1, "float32")
     masks, present = np.zeros((count, SIZE, SIZE), "float32"), np.zeros((count, 10), "float32")
     for number in range(count):
-        random = np.random.default_rng([seed, number])
+        random, taken = np.random.default_rng([seed, number]), np.zeros((SIZE, SIZE), bool)
         for row in range(random.integers(1, MOST + 1)):
             chosen = random.integers(len(pictures))
             digit, label = trimmed(resized(pictures[chosen], random.integers(SMALLEST, LARGEST + 1))), labels[chosen]
-            place = _free_place(random, masks[number], *digit.shape)
+            place = _free_place(random, taken, *digit.shape)
             if place is None:
                 break
+            taken[place] = True
             pixels[number, 0][place] = digit / 255
             masks[number][place] = np.where(digit > INK, label + 1, 0)
             down, across = place
@@ -42,12 +43,12 @@ def canvases(pictures, labels, count, seed):
     return Canvases(pixels, boxes, masks, present)
 
 
-def _free_place(random, mask, height, width):
-    """Return slices of a random empty rectangle, or None if no attempt finds one."""
+def _free_place(random, taken, height, width):
+    """Return slices of a random rectangle that is not taken, or None if no attempt finds one."""
     for _ in range(20):
         top, left = random.integers(SIZE - height + 1), random.integers(SIZE - width + 1)
         place = slice(top, top + height), slice(left, left + width)
-        if not mask[place].any():
+        if not taken[place].any():
             return place
     return None
 
