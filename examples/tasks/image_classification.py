@@ -98,14 +98,9 @@ def main():
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
     steps = task.options.epochs * -(-len(train) // BATCH)
     schedule = mx.lr_scheduler.CosineScheduler(steps, base_lr=0.05)
-<<<<<<< HEAD
-    nag = {"lr_scheduler": schedule, "momentum": 0.9}
-    trainer = gluon.Trainer(net.collect_params(), "nag", nag, kvstore="dist_sync")
-=======
     trainer = gluon.Trainer(
         net.collect_params(), "nag", {"lr_scheduler": schedule, "momentum": 0.9}, kvstore="dist_sync"
     )
->>>>>>> w-tasks1
 
     for epoch in range(task.options.epochs):
         task.epoch(len(train))

@@ -3,17 +3,10 @@
     neomx run -n 2 examples/tasks/several_labels.py
 
 Each canvas of 48x48 pixels has one to three digits in different sizes and places. The network gives a score for each
-<<<<<<< HEAD
-of the ten digits, and each score is trained separately (binary cross entropy). The metric is the mean average
-precision: for each digit, the test canvases are ranked by its score, and the precision is averaged over those that
-have it.
-`exact` is the share of canvases on which all ten answers are right.
-=======
 of the ten digits, and each score is trained separately (binary cross entropy).
 
 The metric is the mean average precision: for each digit, the test canvases are ranked by its score, and the precision
 is averaged over those that have it. `exact` is the share of canvases on which all ten answers are right.
->>>>>>> w-tasks1
 
 The digits are those included in neomx, or those of MNIST if `--data` is a directory with its files.
 """

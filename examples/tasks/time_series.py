@@ -65,16 +65,6 @@ def main():
     task = Task(__doc__, metric="relative error", target=0.85, short=1.5, lower=True, **options)
     season, seed = task.options.season, task.options.seed
     all_series = read_series(task.options.data) if task.options.data else made_series(task.options.count, seed)
-<<<<<<< HEAD
-    cuts = [len(series) * 4 // 5 for series in all_series]
-    train_x, train_y = examples(
-        [series[:cut] for series, cut in zip(all_series, cuts, strict=True)], season, season // 4
-    )
-    past = SEASONS * season
-    test_x, test_y = examples(
-        [series[cut - past :] for series, cut in zip(all_series, cuts, strict=True)], season, season
-    )
-=======
     train, test = [], []
     for series in all_series:
         cut = len(series) * 4 // 5
@@ -82,7 +72,6 @@ def main():
         test.append(series[max(cut - SEASONS * season, 0) :])  # the network reads what is before the first test
     train_x, train_y = examples(train, season, step=max(season // 4, 1))
     test_x, test_y = examples(test, season, step=season)
->>>>>>> w-tasks1
     data = gluon.data.ArrayDataset(train_x, train_y)
     batches = gluon.data.DataLoader(mx.dist.shard(data, shuffle=True, seed=seed), task.part(BATCH))
 

@@ -1,4 +1,4 @@
-"""Micro-batches and clipping in one process; tests/learn/test_workers.py compares workers with one process."""
+"""Micro-batches and clipping in one process; tests/learn/test_learn_workers.py compares workers with one process."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Early stopping in one process; tests/learn/test_workers.py runs it on workers."""
+"""Early stopping in one process; tests/learn/test_learn_workers.py runs it on workers."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Random search and successive halving in one process; tests/learn/test_workers.py runs them on workers."""
+"""Random search and successive halving in one process; tests/learn/test_learn_workers.py runs them on workers."""
 
 import math
 

@@ -73,7 +73,9 @@ def test_edit_distance_counts_changes(spoken):
         assert spoken.edit_distance(found, wanted) == count
 
 
-@pytest.mark.skipif(not shutil.which("espeak-ng"), reason="test_tasks.py uses tones if espeak-ng is not installed")
+@pytest.mark.skipif(
+    not shutil.which("espeak-ng"), reason="test_task_programs.py uses tones if espeak-ng is not installed"
+)
 @pytest.mark.parametrize("program", ["speech_recognition", "speech_synthesis"])
 def test_short_run_with_tones_reaches_its_target(program):
     run = neomx_run("-n", 2, TASKS / f"{program}.py", "--short", "--sounds", "tones")
