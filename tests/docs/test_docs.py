@@ -19,8 +19,8 @@ SOURCES = sorted((ROOT / "neomx").rglob("*.py"))
 # Variables with these prefixes belong to neomx, MXNet or supported launchers.
 FAMILIES = r"(NEOMX|MXNET|DMLC|SLURM|OMPI|PMI|PMIX|MPI|MASTER|GROUP|LOCAL|TORCHELASTIC|GLOO|ONEDNN|MALLOC|XDG)_\w+"
 # Public modules that `from neomx import *` does not import.
-SELDOM = ("autodiff", "distributed", "engine", "error", "executor_manager", "libinfo", "library", "log", "mod", "onnx")
-SELDOM += ("parallel", "profiler", "rnn", "rtc", "runtime", "util", "viz")
+SELDOM = ("autodiff", "distributed", "engine", "error", "executor_manager", "learn", "libinfo", "library", "log", "mod")
+SELDOM += ("networks", "onnx", "parallel", "profiler", "rnn", "rtc", "runtime", "util", "viz")
 # Covered in the reference by the modules they contain, or by the name that programs use instead.
 WITHOUT_PAGE = {"contrib", "img", "initializer", "kvstore", "module", "mon", "ndarray", "numpy", "numpy_extension"}
 WITHOUT_PAGE |= {"rnd", "symbol", "visualization"}
