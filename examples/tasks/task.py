@@ -34,6 +34,8 @@ class Task:
                 full, less = values
                 parser.add_argument(flag, type=type(full), help=f"default: {full}, {less} with --short")
         self.options = parser.parse_args()
+        if self.options.data is not None and not pathlib.Path(self.options.data).is_dir():
+            parser.error(f"--data must be an existing directory, received {self.options.data}")
         for name, pair in options.items():
             if getattr(self.options, name) is None:
                 setattr(self.options, name, pair[self.options.short])

@@ -58,6 +58,8 @@ class TextCNN(gluon.HybridBlock):
 def read(directory, *labels):
     """Return the words and labels of the reviews in the subdirectories of IMDB's data."""
     found = [(path, label) for label, name in enumerate(labels) for path in sorted((directory / name).glob("*.txt"))]
+    if not found:
+        raise SystemExit(f"{directory} has no files such as {labels[0]}/1.txt; see --help")
     words = [path.read_text("utf-8").lower().replace(".", " . ").replace("<br />", " ").split() for path, _ in found]
     return words, [label for _, label in found]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from ..base import MXNetError
+import torch
+
+from ..base import Backward, MXNetError
 from ..gluon import Parameter, Trainer
 from ..gluon.placement import part_of
-from ..ndarray.freshness import is_fresh
+from ..ndarray.freshness import is_fresh, is_fresh_gradient, leaf_of
 from ..step import AllReduce, Servers
 
 
@@ -26,7 +29,8 @@ def micro_batches(trainer: Trainer, count: int, *arrays: Any) -> Iterator[tuple[
                 loss.backward()
             trainer.step(samples_of_all_workers)
 
-    Gradients are set to zero first. The `grad_req` of trained parameters becomes 'add' and stays so.
+    Gradients are set to zero first. The `grad_req` of trained parameters becomes 'add'. A loop without micro-batches
+    still works afterwards: the first backward after a step replaces the gradients that the step has used.
     """
     _check_trainer(trainer)
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
@@ -43,10 +47,32 @@ def _parts(trainer: Trainer, count: int, samples: int, arrays: tuple[Any, ...]) 
     for param in trainer._params:
         if param.grad_req == "write":
             param.grad_req = "add"
+            for array in param.list_data():
+                _DropUsed.watch(leaf_of(array))
         param.zero_grad()
     ends = [samples * (number + 1) // count for number in range(count)]
     for begin, end in zip([0, *ends], ends, strict=False):
         yield tuple(array[begin:end] for array in arrays)
+
+
+class _DropUsed:
+    """A hook that drops a gradient that a step has used, before the next backward would add to it."""
+
+    __torch_unserializable__ = True  # `watch` adds it again
+
+    def __init__(self, leaf: torch.Tensor) -> None:
+        self._leaf = weakref.ref(leaf)
+
+    def __call__(self, _: torch.Tensor) -> None:
+        leaf = self._leaf()
+        if Backward.accumulating and leaf is not None and not is_fresh_gradient(leaf.grad):
+            leaf.grad = None
+
+    @staticmethod
+    def watch(leaf: torch.Tensor) -> None:
+        """Run this hook when a gradient of `leaf` is ready."""
+        if not any(isinstance(hook, _DropUsed) for hook in (leaf._backward_hooks or {}).values()):
+            leaf.register_hook(_DropUsed(leaf))
 
 
 def clipped_step(trainer: Trainer, batch_size: float, max_norm: float, ignore_stale_grad: bool = False) -> float:

@@ -59,6 +59,8 @@ def _dataset(data: Any, label: Any) -> Any:
         )
     if label is None and not isinstance(data, (np.ndarray, NDArray, torch.Tensor, tuple)):
         return data  # a dataset, or a list of items
+    if isinstance(data, Dataset):
+        raise TypeError("a dataset already contains its labels: leave out label, or pass arrays")
     arrays = [each for given in (data, label) if given is not None for each in _listed(given)]
     lengths = [len(each) for each in arrays]
     if len(set(lengths)) > 1:

@@ -135,3 +135,21 @@ def test_invalid_arguments_are_rejected():
     sparse.initialize()
     with pytest.raises(mx.MXNetError, match="is row-sparse"):
         learn.clipped_step(gluon.Trainer(sparse.collect_params(), "sgd"), 1, 1.0)
+
+
+def test_ordinary_steps_after_micro_batches_do_not_accumulate():
+    def weights(count):
+        net = gluon.nn.Dense(1, in_units=3)
+        net.initialize(mx.init.One())
+        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.05})
+        x = nd.arange(24).reshape((8, 3)) / 24
+        for step in range(6):
+            parts = learn.micro_batches(trainer, count, x) if step in (0, 3) and count else [(x,)]
+            for (part,) in parts:
+                with autograd.record():
+                    loss = (net(part) - part.sum(axis=1, keepdims=True) * 2) ** 2
+                loss.backward()
+            trainer.step(8)
+        return net.weight.data().asnumpy()
+
+    np.testing.assert_allclose(weights(2), weights(0), rtol=1e-6)  # sums of parts are rounded differently

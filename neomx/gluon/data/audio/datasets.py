@@ -39,6 +39,9 @@ class AudioFolderDataset(dataset.Dataset):
                 else:
                     warnings.warn(f"Ignoring {name} in {folder}, which is not a .wav file.", stacklevel=2)
 
+        if not self.items:
+            raise MXNetError(f"{root} contains no directories with .wav files, such as {root}/yes/1.wav")
+
     def __getitem__(self, idx: int) -> Any:
         path, label = self.items[idx]
         samples, rate = wav.read(path)

@@ -32,4 +32,9 @@ def save(path: str | os.PathLike[str], data: Any, rate: int, encoding: str = "in
         raise MXNetError(
             f"cannot write {os.fspath(path)}: expected (samples,) or (channels, samples), received shape {values.shape}"
         )
+    if values.ndim == 2 and values.shape[0] > max(32, values.shape[1]):
+        raise MXNetError(
+            f"cannot write {os.fspath(path)}: expected (channels, samples), received shape {values.shape}. Transpose it: "
+            "data.T"
+        )
     wav.write(path, values.reshape(-1, values.shape[-1]).T, rate, encoding)

@@ -23,6 +23,11 @@ def pixels_of(image: Any) -> Tensor:
     data = image._data.detach()
     if data.dim() not in (3, 4) or not data.numel():
         raise ValueError(f"expected an image (height, width, channels), received shape {tuple(data.shape)}")
+    if data.shape[-1] > 4 and data.shape[-3] <= 4:
+        raise ValueError(
+            f"expected an image (height, width, channels), received shape {tuple(data.shape)}, which looks like "
+            "(channels, height, width). Apply ToTensor after this transform"
+        )
     if not (data.dtype is torch.uint8 or data.is_floating_point()):
         raise TypeError(f"expected an image of uint8 or floats from 0 to 255, received {np.dtype(image.dtype).name}")
     return data
