@@ -49,13 +49,15 @@ def _each(
         is_integer = keeps_integers and not isinstance(x, (float, np.floating))
         return act(torch.tensor([x], dtype=torch.int64 if is_integer else torch.float64)).item()
     if isinstance(x, np.ndarray):
+        if not x.flags.writeable:
+            raise ValueError("cannot change a read-only NumPy array. Pass a copy: x.copy()")
         act(torch.from_numpy(x))
     elif isinstance(x, (Block, Parameter, ParameterDict, torch.nn.Module)):
         for array in of_model(x):
             act(array)
     elif isinstance(x, MutableMapping):
-        for key, value in x.items():
-            x[key] = _each(value, act, of_model, keeps_integers)
+        for key in sorted(x, key=repr):  # in the same order on all workers
+            x[key] = _each(x[key], act, of_model, keeps_integers)
     elif isinstance(x, (list, tuple)):
         found = [_each(each, act, of_model, keeps_integers) for each in x]
         if isinstance(x, tuple):

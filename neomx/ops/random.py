@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import random as python_random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Literal
@@ -119,14 +119,6 @@ def drawing_from(source: SampleRandom | None) -> Iterator[None]:
         yield
     finally:
         modes.sample = before
-
-
-def each_with_own_random(keyed: Iterable[tuple[tuple[int, ...], Any]]) -> Iterator[Any]:
-    """Yield the values of (key, value) pairs. Until the next one, this thread draws the random numbers of the key."""
-    with drawing_from(modes.sample):
-        for key, value in keyed:
-            modes.sample = SampleRandom(key)
-            yield value
 
 
 def rng() -> np.random.Generator:

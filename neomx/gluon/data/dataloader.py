@@ -184,9 +184,10 @@ class DataLoader:
         return Pass(iter(self._batch_sampler), self._epochs - 1, steps)
 
     def _make(self, indices: Any, lists: Pass) -> Any:
+        seeds = lists.seeds(indices)  # drawn even if no item needs it: the program's numbers do not depend on the way
         if self._at_once:
             return _gather(self._dataset, indices)
-        return make_batch(self._dataset, self._batchify_fn, indices, lists.seeds(indices))
+        return make_batch(self._dataset, self._batchify_fn, indices, seeds)
 
     def _ahead(self) -> Iterator[Any]:
         """Start prefetching an epoch and return its batches."""

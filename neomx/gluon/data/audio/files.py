@@ -34,7 +34,7 @@ def save(path: str | os.PathLike[str], data: Any, rate: int, encoding: str = "in
         )
     if values.ndim == 2 and values.shape[0] > max(32, values.shape[1]):
         raise MXNetError(
-            f"cannot write {os.fspath(path)}: expected (channels, samples), received shape {values.shape}. Transpose it: "
-            "data.T"
+            f"cannot write {os.fspath(path)}: expected (channels, samples), received shape {values.shape}. "
+            "Transpose it: data.T"
         )
     wav.write(path, values.reshape(-1, values.shape[-1]).T, rate, encoding)

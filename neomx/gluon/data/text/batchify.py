@@ -88,6 +88,8 @@ def _as_numpy(item: Any) -> np.ndarray:
     made = np.asarray(item)
     if made.dtype.kind in "OUS":
         raise MXNetError(f"expected numbers or arrays, received {item!r:.80}. Encode texts first")
+    if made.dtype.kind == "i" and made.size and max(-made.min(), made.max()) > np.iinfo(np.int32).max:
+        return made
     # Python's numbers have 64 bits. Half of that suffices for tokens and labels, and is what mx.nd creates from lists.
     return made.astype({"i": np.int32, "f": np.float32}.get(made.dtype.kind, made.dtype)) if made is not item else made
 

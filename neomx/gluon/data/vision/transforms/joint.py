@@ -35,8 +35,8 @@ class Joint:
         if boxes is not None:  # floats, whether they are moved or not, so that a loader can batch them
             if np.shape(boxes) == np.shape(image)[:2] and np.shape(image)[1] > 5:
                 raise ValueError(
-                    f"boxes: received an array with the height and width of the image, {np.shape(boxes)}. Pass masks by "
-                    "name: transform(image, masks=mask)"
+                    f"boxes: received an array with the height and width of the image, {np.shape(boxes)}. Pass "
+                    "masks by name: transform(image, masks=mask)"
                 )
             boxes = _like(_checked_boxes(boxes), boxes)
         return tuple(part for part in self.jointly(image, boxes, masks) if part is not None)
