@@ -64,7 +64,7 @@ def main():
         method=list(METHODS),
         epochs=(10, 3),
         length=(200, 200),
-        tests=(400, 100),
+        tests=(120, 100),
     )
     options = task.options
     net = METHODS[options.method]()

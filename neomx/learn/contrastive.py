@@ -48,12 +48,10 @@ class NTXentLoss(Loss):
     `trainer.step(samples of all workers)`, the gradients are those of one process with the whole batch.
     """
 
-    def __init__(self, temperature: float = 0.5, weight: float | None = None, batch_axis: int = 0, **kwargs: Any):
+    def __init__(self, temperature: float = 0.5, weight: float | None = None, **kwargs: Any):
         if not temperature > 0:
             raise ValueError(f"temperature must be positive, received {temperature!r}")
-        if batch_axis != 0:
-            raise ValueError(f"batch_axis of NTXentLoss must be 0, received {batch_axis!r}")
-        super().__init__(weight, batch_axis, **kwargs)
+        super().__init__(weight, 0, **kwargs)
         self._temperature = float(temperature)
 
     def hybrid_forward(self, F: Any, first: Any, second: Any) -> Any:

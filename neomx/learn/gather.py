@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..comm.group import Group
 
 Tensor = torch.Tensor
-_WHAT = "the rows of mx.learn.gather"
 
 
 class _Gathered(torch.autograd.Function):
@@ -27,7 +26,7 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, group: Group) -> Any:
-        parts = group.all_gather(rows, what=_WHAT)
+        parts = group.all_gather(rows, what="rows of mx.learn.gather")
         ctx.group, ctx.counts = group, [len(part) for part in parts]
         start = torch.tensor(sum(ctx.counts[: group.rank]))
         ctx.mark_non_differentiable(start)
@@ -36,7 +35,7 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor, _: Any) -> Any:
-        received, counts = ctx.group.all_to_all(grad.contiguous(), ctx.counts, what=f"the gradients of {_WHAT[4:]}")
+        received, counts = ctx.group.all_to_all(grad.contiguous(), ctx.counts, what="gradients of mx.learn.gather")
         return received.view(len(counts), counts[0], *grad.shape[1:]).sum(0), None
 
 

@@ -24,10 +24,8 @@ class MaskedTokenLoss(Loss):
     tokens, so call `trainer.step(count_masked(mask))`, which divides by the number of all workers.
     """
 
-    def __init__(self, weight: float | None = None, batch_axis: int = 0, **kwargs: Any):
-        if batch_axis != 0:
-            raise ValueError(f"batch_axis of MaskedTokenLoss must be 0, received {batch_axis!r}")
-        super().__init__(weight, batch_axis, **kwargs)
+    def __init__(self, weight: float | None = None, **kwargs: Any):
+        super().__init__(weight, 0, **kwargs)
         self._of_tokens = SoftmaxCrossEntropyLoss()
 
     def hybrid_forward(self, F: Any, pred: Any, label: Any, mask: Any) -> Any:
@@ -90,10 +88,8 @@ class MaskedPatchLoss(Loss):
     hidden patches. With `normalize`, each patch of the target is first normalized to mean 0 and variance 1.
     """
 
-    def __init__(self, normalize: bool = False, weight: float | None = None, batch_axis: int = 0, **kwargs: Any):
-        if batch_axis != 0:
-            raise ValueError(f"batch_axis of MaskedPatchLoss must be 0, received {batch_axis!r}")
-        super().__init__(weight, batch_axis, **kwargs)
+    def __init__(self, normalize: bool = False, weight: float | None = None, **kwargs: Any):
+        super().__init__(weight, 0, **kwargs)
         self._normalize = normalize
 
     def hybrid_forward(self, F: Any, pred: Any, target: Any, mask: Any) -> Any:

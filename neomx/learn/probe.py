@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -34,8 +35,8 @@ class LinearProbe:
 
     `fit` minimizes the mean cross-entropy over the samples of all workers plus l2 / 2 times the sum of squared weights,
     after it has scaled each feature to mean 0 and variance 1. It computes in double precision, starts at zero and uses
-    L-BFGS until the largest gradient is below 1e-6. The result depends on nothing random, nor on how the samples are
-    divided among workers.
+    at most `steps` steps of L-BFGS, until the largest gradient is below 1e-6. The result depends on nothing random, nor
+    on how the samples are divided among workers.
     """
 
     def __init__(self, classes: int, l2: float = 1e-3, steps: int = 500):
@@ -83,6 +84,15 @@ class LinearProbe:
             return float(summed[0] + self._l2 / 2 * kept.square().sum())
 
         search.step(objective)  # type: ignore[no-untyped-call, arg-type]
+        objective()
+        assert weight.grad is not None
+        rest = float(weight.grad.abs().max())
+        if rest > 1e-5:
+            warnings.warn(
+                f"LinearProbe: the gradient is still {rest:.1e} after {self._steps} steps. "
+                "Pass more steps or a larger l2",
+                stacklevel=3,
+            )
         weight.requires_grad_(False)
 
     def predict(self, features: Any) -> np.ndarray:

@@ -37,11 +37,9 @@ class PseudoLabelLoss(Loss):
     below `threshold`, the loss is 0.
     """
 
-    def __init__(self, threshold: float = 0.95, weight: float | None = None, batch_axis: int = 0, **kwargs: Any):
+    def __init__(self, threshold: float = 0.95, weight: float | None = None, **kwargs: Any):
         _check_threshold(threshold)
-        if batch_axis != 0:
-            raise ValueError(f"batch_axis of PseudoLabelLoss must be 0, received {batch_axis!r}")
-        super().__init__(weight, batch_axis, **kwargs)
+        super().__init__(weight, 0, **kwargs)
         self._threshold = threshold
         self._of_labels = SoftmaxCrossEntropyLoss()
 
@@ -66,14 +64,11 @@ class FixMatchLoss(Loss):
         unlabeled_weight: float = 1.0,
         ratio: float = 1.0,
         weight: float | None = None,
-        batch_axis: int = 0,
         **kwargs: Any,
     ):
-        if batch_axis != 0:
-            raise ValueError(f"batch_axis of FixMatchLoss must be 0, received {batch_axis!r}")
         if not ratio > 0:
             raise ValueError(f"ratio must be the number of unlabeled samples for each labeled one, received {ratio!r}")
-        super().__init__(weight, batch_axis, **kwargs)
+        super().__init__(weight, 0, **kwargs)
         self._supervised = SoftmaxCrossEntropyLoss()
         self._unsupervised = PseudoLabelLoss(threshold, weight=unlabeled_weight / ratio)
 

@@ -76,8 +76,6 @@ def test_wrong_input_is_rejected():
         NTXentLoss()(one[:1], other[:1])
     with pytest.raises(ValueError, match="temperature must be positive, received 0"):
         NTXentLoss(0)
-    with pytest.raises(ValueError, match="batch_axis of NTXentLoss must be 0, received 1"):
-        NTXentLoss(batch_axis=1)
 
 
 def test_gather_of_one_worker_returns_the_rows_and_their_gradients():

@@ -58,4 +58,4 @@ def test_worker_without_a_backward_is_named(tmp_path):
     )
     done = neomx_run("-n", 2, script)
     assert done.returncode != 0
-    assert "the gradients of rows of mx.learn.gather" in done.stderr, done.stderr
+    assert "gradients of mx.learn.gather" in done.stderr, done.stderr

@@ -136,6 +136,17 @@ def test_frozen_parameters_are_not_adapted():
     assert set(adapt(net, LOSS, episodes()[0][0], episodes()[1][0], RATE)) == {"1.weight", "1.bias"}
 
 
+def test_numpy_arrays_give_the_same_gradients():
+    _, expected = gradients(network(), 2)
+    net = network()
+    with mx.np_array(True), autograd.record():
+        losses = maml_loss(net, LOSS, *(each.as_np_ndarray() for each in episodes()), RATE, 2)
+    assert isinstance(losses, mx.np.ndarray)
+    losses.backward()
+    for a, b in zip(expected, net.collect_params().values(), strict=True):
+        np.testing.assert_allclose(b.grad().asnumpy(), a, rtol=1e-12, atol=1e-15)
+
+
 def test_training_with_a_trainer_finds_weights_that_adapt_better():
     net = network(dtype="float32")
     arrays = episodes("float32")

@@ -33,6 +33,11 @@ def test_gradient_of_the_objective_is_zero_at_the_solution():
     np.testing.assert_allclose(other.weight.numpy(), weight, atol=1e-5)
 
 
+def test_unfinished_search_warns():
+    with pytest.warns(UserWarning, match="the gradient is still .* after 1 steps. Pass more steps or a larger l2"):
+        LinearProbe(3, steps=1).fit(*data())
+
+
 def test_features_come_from_the_network_in_prediction_mode():
     net = nn.HybridSequential()
     net.add(nn.Dense(3, in_units=4), nn.Dropout(0.9))

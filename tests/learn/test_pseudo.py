@@ -72,6 +72,3 @@ def test_wrong_arguments_are_rejected():
         FixMatchLoss(ratio=0)
     with pytest.raises(ValueError, match=r"logits of shape \(samples, classes\), received \(4,\)"):
         confident(nd.zeros(4))
-    for kind in (PseudoLabelLoss, FixMatchLoss):
-        with pytest.raises(ValueError, match="must be 0, received 1"):
-            kind(batch_axis=1)
