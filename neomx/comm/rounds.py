@@ -66,6 +66,7 @@ class Round:
     wants_flags: bool  # whether some worker has additional flags to exchange
     follows: bool = False  # whether some worker's divisor is known to be a multiple of its samples
     prepares: bool = False  # whether workers prepare for new parameters instead of stepping
+    differs: bool = False  # whether some worker has passed another number than its samples in an earlier step
 
     @property
     def active(self) -> list[int]:
@@ -84,11 +85,12 @@ class Round:
 
         It is the number that workers pass to `step`, or the mean if they pass different numbers. A worker without data
         is left out of that mean, unless the numbers are proportional to the samples of each worker: then it counts as
-        zero. They are proportional if each worker passes its number of samples, or has passed a fixed multiple of it so
-        far.
+        zero. They are proportional if each worker passes its number of samples, and always has, or has passed a fixed
+        multiple of it so far.
         """
         said = [self.divisors[rank] for rank in self.active]
-        if self.follows or said == [self.samples[rank] for rank in self.active]:
+        own = not self.differs and said == [self.samples[rank] for rank in self.active]
+        if self.follows or own:
             return sum(said) / len(self.steppers)
         return said[0] if len(set(said)) == 1 else sum(said) / len(said)
 
@@ -99,11 +101,13 @@ class _Given:
 
     divisor: float
     samples: float
-    follows: bool  # whether divisors have changed in proportion to samples
+    follows: bool = False  # whether divisors have changed in proportion to samples
+    differs: bool = False  # whether an earlier divisor was not the number of samples
 
     def next(self, divisor: float, samples: float) -> _Given:
         in_proportion = samples > 0 and divisor * self.samples == self.divisor * samples
-        return _Given(divisor, samples, in_proportion and (self.follows or divisor != self.divisor))
+        follows = in_proportion and (self.follows or divisor != self.divisor)
+        return _Given(divisor, samples, follows, self.differs or (self.samples >= 0 and self.divisor != self.samples))
 
 
 class Rounds:
@@ -158,15 +162,15 @@ class Rounds:
         compared: Compared = ({}, {}),
     ) -> Round:
         """Announce a step and return the announcements of all workers. Raises if `compared` differs between workers."""
-        follows = False
+        follows = differs = False
         self._steps[stepper] += reduces
         self._compared = compared
         state.saved.clear()
         if not math.isnan(divisor):  # NaN if a later call provides it
             last = self._given.get(stepper)
-            given = _Given(divisor, samples, False) if last is None else last.next(divisor, samples)
-            self._given[stepper], follows = given, given.follows
-        round = self._say(stepper, divisor, samples, reduces, wants_flags, follows)
+            given = _Given(divisor, samples) if last is None else last.next(divisor, samples)
+            self._given[stepper], follows, differs = given, given.follows, given.differs
+        round = self._say(stepper, divisor, samples, reduces, wants_flags, follows, differs=differs)
         self._check_same(stepper, round)
         unsaid = [rank for rank in round.active if math.isnan(round.divisors[rank])]
         if unsaid and unsaid != round.active:
@@ -278,11 +282,12 @@ class Rounds:
         wants_flags: bool,
         follows: bool = False,
         prepares: bool = False,
+        differs: bool = False,
     ) -> Round:
         if self._group.size == 1:
-            return Round([what], [divisor], [samples], reduces, wants_flags, follows, prepares)
+            return Round([what], [divisor], [samples], reduces, wants_flags, follows, prepares, differs)
         digest = self._digested() if what >= 0 else 0
-        flags_here = (reduces, wants_flags, follows, prepares)
+        flags_here = (reduces, wants_flags, follows, prepares, differs)
         mine = torch.tensor([what, divisor, samples, digest, *flags_here], dtype=torch.float64)
         with self._group.doing(_DOING.get(what, "a training step")):
             said = self._group.all_gather_small(mine, what="a step of the training")

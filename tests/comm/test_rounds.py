@@ -9,7 +9,7 @@ import torch
 from launching import LIMIT
 
 from neomx.base import MXNetError
-from neomx.comm.rounds import Round, Rounds
+from neomx.comm.rounds import Round, Rounds, _Given
 
 
 class Table:
@@ -284,3 +284,12 @@ def test_different_numbers_of_steps_are_logged_unless_known(counts, known, logge
         numbers = f"worker 0 {counts[0]}, worker 1 {counts[1]}. "
         assert told[0].startswith(f"the workers made different numbers of training steps: {numbers}")
         assert "Call step() for every batch on every worker" in told[0]
+
+
+def test_number_of_all_samples_is_recognized_in_a_step_of_one_worker():
+    """A program that passes the samples of all workers passes its own in a step in which the others have none."""
+    given = _Given(2, 1).next(2, 1).next(1, 1)  # batches of 2 on two workers, then a last one of 1 sample
+    assert given.differs and not given.follows
+    assert Round([0, -1], [1, 0], [1, 0], True, False, differs=given.differs).divisor == 1
+    own = _Given(1, 1).next(1, 1)
+    assert not own.differs and Round([0, -1], [1, 0], [1, 0], True, False, differs=own.differs).divisor == 0.5

@@ -33,6 +33,12 @@ def _neighbors() -> dict[str, str]:
 NEIGHBORS = _neighbors()
 
 
+def check_tokens(tokens: Any) -> None:
+    """Raise if a text was given instead of its tokens: its characters would be changed."""
+    if isinstance(tokens, (str, bytes)):
+        raise TypeError(f"expected a list of tokens, received the text {tokens!r:.60}. Split it first: text.split()")
+
+
 def check_probabilities(**values: float) -> None:
     """Raise if a value is not from 0 to 1."""
     for name, value in values.items():
@@ -57,6 +63,7 @@ class SynonymReplacement:
             )
 
     def __call__(self, tokens: Sequence[str]) -> list[str]:
+        check_tokens(tokens)
         draw = rng()
         made = list(tokens)
         for place in np.flatnonzero(draw.random(len(made)) < self.p):
@@ -75,6 +82,7 @@ class TokenDropout:
         check_probabilities(p=self.p)
 
     def __call__(self, tokens: Sequence[Any]) -> list[Any]:
+        check_tokens(tokens)
         drawn = rng().random(len(tokens))
         kept = drawn >= min(self.p, drawn.max(initial=0.0))
         return [token for token, keep in zip(tokens, kept, strict=True) if keep]
@@ -90,6 +98,7 @@ class TokenSwap:
         check_probabilities(p=self.p)
 
     def __call__(self, tokens: Sequence[Any]) -> list[Any]:
+        check_tokens(tokens)
         draw = rng()
         made = list(tokens)
         for place in np.flatnonzero(draw.random(len(made)) < self.p):
@@ -109,6 +118,7 @@ class LocalShuffle:
             raise ValueError(f"distance must not be negative, received {self.distance!r}")
 
     def __call__(self, tokens: Sequence[Any]) -> list[Any]:
+        check_tokens(tokens)
         order = np.argsort(np.arange(len(tokens)) + rng().uniform(0, self.distance + 1, len(tokens)), kind="stable")
         return [tokens[place] for place in order]
 
@@ -131,6 +141,7 @@ class BackTranslationNoise:
         LocalShuffle(self.distance)
 
     def __call__(self, tokens: Sequence[Any]) -> list[Any]:
+        check_tokens(tokens)
         kept = TokenDropout(self.drop)(tokens)
         blanks = rng().random(len(kept)) < self.blank
         filled = [self.blank_token if blank else token for token, blank in zip(kept, blanks, strict=True)]
@@ -152,6 +163,7 @@ class CharacterNoise:
         check_probabilities(p=self.p)
 
     def __call__(self, tokens: Sequence[str]) -> list[str]:
+        check_tokens(tokens)
         draw = rng()
         return [self._typed(word, draw) for word in tokens]
 
