@@ -192,11 +192,20 @@ class FeedForward:
         if kept is None or any(kept.arg_dict[name].shape != shape for name, shape in shapes.items()):
             if self.arg_params is None:
                 raise ValueError("this model has no parameters yet. Call fit, or pass arg_params and aux_params")
-            kept = self.symbol.simple_bind(self.ctx[0], grad_req="null", type_dict=type_dict, **shapes)
+            labels = self._unknown_labels(shapes)
+            kept = self.symbol.simple_bind(self.ctx[0], grad_req="null", type_dict=type_dict, **shapes, **labels)
             kept.copy_params_from(self.arg_params, self.aux_params)
             _check_arguments(self.symbol)
             self._pred_exec = kept
         return kept
+
+    def _unknown_labels(self, shapes: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Return shapes for labels that prediction does not use but that the graph does not determine, as of Mixup."""
+        names = self.symbol.list_arguments()
+        found, _, _ = self.symbol.infer_shape_partial(**shapes)
+        batch = next(iter(shapes.values()))[0]
+        unknown = [name for name, shape in zip(names, found, strict=True) if not shape or 0 in shape]
+        return {name: (batch,) for name in unknown if name.endswith("label") and name not in (self.arg_params or {})}
 
     def _predicting(self, X: Any, reset: bool, y: Any = None) -> tuple[Any, Executor, list[NDArray]]:
         """Return an iterator, an executor for its batches, and the executor's data arrays."""

@@ -149,3 +149,16 @@ def test_shard_in_one_process_is_the_whole_data():
 def test_mistakes_are_named(call, kind, words):
     with pytest.raises(kind, match=words):
         call()
+
+
+def test_prediction_needs_no_label_that_the_graph_does_not_determine():
+    mx.random.seed(0)
+    data, label = mx.sym.var("data"), mx.sym.var("softmax_label")
+    mixed, soft = mx.sym.Mixup(data, label, num_classes=3)
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mixed, num_hidden=3), soft, name="softmax")
+    x = np.random.RandomState(0).normal(size=(32, 4)).astype("float32")
+    y = (x[:, 0] > 0).astype("float32")
+    model = mx.model.FeedForward(net, num_epoch=15, learning_rate=0.5, numpy_batch_size=8)
+    model.fit(x, y)
+    assert model.predict(x).shape == (32, 3)
+    assert model.score(x, y) > 0.9 and model.score_array(x, y).shape == (32,)
