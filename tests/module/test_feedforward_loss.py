@@ -151,6 +151,7 @@ def test_mistakes_are_named(call, kind, words):
         call()
 
 
+@pytest.mark.filterwarnings("ignore:mx.model.FeedForward:DeprecationWarning")
 def test_prediction_needs_no_label_that_the_graph_does_not_determine():
     mx.random.seed(0)
     data, label = mx.sym.var("data"), mx.sym.var("softmax_label")
