@@ -93,17 +93,22 @@ def resample(data: Tensor, *, rate: int, new_rate: int) -> Tensor:
     return like(_resampled(rows_of(data), Fraction(new_rate, rate)), data)
 
 
-def _near(ratio: float, name: str, value: float) -> Fraction:
-    if not 0.01 < ratio < 100:
-        raise MXNetError(f"{name}={value} is out of range")
+def _factor(values: Floats, data: Tensor) -> float:
+    """Return a factor of the speed."""
+    drawn = _one("factor", values, data)
+    if not 0.01 <= drawn <= 100:
+        raise MXNetError(f"factor={drawn}: expected a number from 0.01 to 100")
+    return drawn
+
+
+def _near(ratio: float) -> Fraction:
     return Fraction(ratio).limit_denominator(_DENOMINATOR)
 
 
 @op("_contrib_audio_speed")
 def speed(data: Tensor, *, factor: Floats, ctx: Ctx = FILLED_IN) -> Tensor:
     """Sounds played `factor` times as fast: shorter and higher for a factor above 1."""
-    drawn = _one("factor", factor, data)
-    return like(_resampled(rows_of(data), _near(1 / drawn if drawn else 0, "factor", drawn)), data)
+    return like(_resampled(rows_of(data), _near(1 / _factor(factor, data))), data)
 
 
 # ---- stretching ----
@@ -112,8 +117,8 @@ def speed(data: Tensor, *, factor: Floats, ctx: Ctx = FILLED_IN) -> Tensor:
 def _stretched(rows: Tensor, factor: float, frames: Frames) -> Tensor:
     """Return sounds that last `1 / factor` times as long at the same pitch, by a phase vocoder."""
     length = round(rows.shape[1] / factor)
-    if length < 1:
-        raise MXNetError(f"factor={factor} is too large for {rows.shape[1]} samples")
+    if rows.shape[1] < frames.hop_length or length < 1:
+        raise MXNetError(f"a sound of {rows.shape[1]} samples is too short for a hop_length of {frames.hop_length}")
     spectra = F.pad(frames.transform(rows), (0, 2))
     steps = np.arange(0, spectra.shape[2] - 2, factor)
     left = torch.from_numpy(steps.astype(np.int64)).to(rows.device)
@@ -122,9 +127,7 @@ def _stretched(rows: Tensor, factor: float, frames: Frames) -> Tensor:
     sizes = (1 - share) * sizes[..., left] + share * sizes[..., left + 1]
     # What each frequency advances in a hop: the expected angle, plus the difference to it within half a turn.
     turn = 2 * math.pi
-    hop = torch.linspace(0, math.pi * frames.hop_length, spectra.shape[1], dtype=rows.dtype, device=rows.device)[
-        :, None
-    ]
+    hop = constant(np.linspace(0, math.pi * frames.hop_length, spectra.shape[1])[:, None], rows)
     more = angles[..., left + 1] - angles[..., left] - hop
     advance = hop % turn + more - turn * torch.round(more / turn)
     start = angles[..., :1]
@@ -139,10 +142,8 @@ def time_stretch(
     data: Tensor, *, factor: Floats, n_fft: int = 2048, hop_length: int | None = None, ctx: Ctx = FILLED_IN
 ) -> Tensor:
     """Sounds played `factor` times as fast at the same pitch."""
-    drawn = _one("factor", factor, data)
-    if drawn <= 0:
-        raise MXNetError(f"factor={drawn}: expected a positive number")
-    return like(_stretched(rows_of(data), drawn, Frames(n_fft, hop_length, None, "hann")), data)
+    frames = Frames(n_fft, hop_length, None, "hann")
+    return like(_stretched(rows_of(data), _factor(factor, data), frames), data)
 
 
 @op("_contrib_audio_pitch_shift")
@@ -152,7 +153,9 @@ def pitch_shift(
     """Sounds of the same duration that are `steps` semitones higher."""
     drawn = _one("steps", steps, data)
     rows = rows_of(data)
-    ratio = _near(2 ** (-drawn / 12) if abs(drawn) < 100 else 0, "steps", drawn)
+    if abs(drawn) > 48:
+        raise MXNetError(f"steps={drawn}: expected a number from -48 to 48")
+    ratio = _near(2 ** (-drawn / 12))
     if ratio == 1:
         return data.clone()
     shifted = _resampled(_stretched(rows, float(ratio), Frames(n_fft, hop_length, None, "hann")), ratio)
