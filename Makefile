@@ -5,7 +5,7 @@ ORACLE_PYTHON ?= python3.11
 export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, which need not all compile every file
 
-.PHONY: help demo test quick sweep coverage fuzz test-isa dist test-wheel check style types imports secrets audit format oracle record bench bench-dist bench-layouts bench-versions figures render companions docs docs-serve clean
+.PHONY: help demo test quick sweep coverage fuzz test-isa dist test-wheel check style types imports secrets audit format oracle record bench bench-dist bench-layouts bench-versions figures tasks render companions docs docs-serve clean
 
 # List the targets.
 help:
@@ -112,6 +112,7 @@ record: .venv-oracle/installed
 	.venv-oracle/bin/python tests/parity/record_symbols.py
 	.venv-oracle/bin/python tests/parity/record_amp.py
 	.venv-oracle/bin/python tests/parity/check_exports.py
+	.venv-oracle/bin/python tests/parity/check_networks.py
 	.venv-oracle/bin/python tests/parity/record.py
 
 # Measure speed and memory against real MXNet and plain torch.
@@ -141,6 +142,12 @@ bench-versions: .venv/installed
 ONLY ?=
 figures: .venv/installed .venv-oracle/installed
 	status=0; .venv/bin/python benchmarks/measure.py $(ONLY) || status=1; \
+		.venv/bin/python scripts/figures.py && exit $$status
+
+# Run the programs of examples/tasks to their targets on one worker and on two, and render docs/tasks.md (an hour).
+# ONLY chooses programs: `make tasks ONLY='translation tagging'`.
+tasks: .venv/installed
+	status=0; .venv/bin/python benchmarks/task_runs.py $(ONLY) --json benchmarks/results/task_runs.json || status=1; \
 		.venv/bin/python scripts/figures.py && exit $$status
 
 # Render the measurements page, plots and figures on other pages from benchmarks/results.

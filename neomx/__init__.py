@@ -59,11 +59,13 @@ __version__ = "0.1.0"
 
 # Submodules are imported on first use, so that `neomx run` starts workers without importing torch itself.
 _ALIASES = {"img": "image", "init": "initializer", "kv": "kvstore", "mod": "module", "mon": "monitor", "nd": "ndarray"}
-_ALIASES |= {"np": "numpy", "npx": "numpy_extension", "rnd": "random", "sym": "symbol", "viz": "visualization"}
+_ALIASES |= {"np": "numpy", "npx": "numpy_extension", "optim": "optimizer", "rnd": "random", "sym": "symbol"}
+_ALIASES |= {"viz": "visualization"}
 _NAMES = {
     "attribute": "AttrScope",
     "base": "MXNetError",
     "context": "Context cpu cpu_pinned cpu_shared current_context gpu gpu_memory_info num_gpus",
+    "distributed.comm": "comm_allreduce comm_allreduce_sum comm_broadcast comm_finalize comm_init parallel_rank",
     "util": "is_np_array is_np_shape np_array np_shape set_np_shape use_np use_np_array use_np_shape",
 }
 _HOMES = {name: room for room, names in _NAMES.items() for name in names.split()}
@@ -130,8 +132,9 @@ __all__ = [
 
 # Rarely used or slow to import, so `from neomx import *` does not include them.
 _OTHERS = (
-    "engine error executor_manager libinfo library log mod module onnx parallel profiler rnn rtc runtime "
-    "util visualization viz"
+    "autodiff comm_allreduce comm_allreduce_sum comm_broadcast comm_finalize comm_init distributed engine error "
+    "executor_manager learn libinfo library log mod module networks onnx optim parallel parallel_rank profiler rnn rtc "
+    "runtime util visualization viz"
 )
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_to_all",
+    "all_workers",
     "barrier",
     "broadcast",
     "init",
@@ -105,7 +106,8 @@ class Workers:
         if self._courier is not None:
             self._courier.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the connections of the group. All its workers must call this; it cannot be used afterwards."""
         self._end_calls()
         if self._group is not None:
             self._group.close()
@@ -156,11 +158,16 @@ def nodes() -> int:
     return _session.session().world.nodes
 
 
+def all_workers() -> Workers:
+    """Return the group of all workers."""
+    return _workers(None)
+
+
 def new_group(ranks: Sequence[int]) -> Workers:
     """Create a group of some workers, for `group=`. All workers must call it, including those not in `ranks`."""
     ranks = [int(rank) for rank in ranks]
     made = Workers(ranks, _workers(None)._do(lambda group: group.subgroup(ranks), False))
-    _session.session().at_close.append(made._close)
+    _session.session().at_close.append(made.close)
     return made
 
 

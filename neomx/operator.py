@@ -373,7 +373,8 @@ class OperatorArguments(NamedTuple):
 def get_operator_arguments(op_name: str) -> OperatorArguments:
     """Return the tensor inputs of an op, followed by its attributes with their defaults."""
     op = get_op(op_name)
-    attributes = [name for name in op.attr_order if name != "ctx"]
+    # `ctx` is not an attribute of a call, and `multi_label` not one of MXNet, whose list this is.
+    attributes = [name for name in op.attr_order if name not in ("ctx", "multi_label")]
     kinds = [f"optional, default={op.defaults[n]!r}" if n in op.defaults else "required" for n in attributes]
     names = [*op.inputs, *attributes]
     return OperatorArguments(len(names), names, ["NDArray-or-Symbol"] * len(op.inputs) + kinds)

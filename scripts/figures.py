@@ -27,6 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.record import Result, Row, read, write  # noqa: E402  # found by the line above
+from scripts import task_figures  # noqa: E402
 
 Results = Mapping[str, Result]
 NOT_MEASURED = "Not measured yet; run `make figures`."
@@ -308,6 +309,17 @@ def flood_table(result: Result) -> str:
     return table(head, rows) + "\n\n" + wrapped(f"Measured on {where(result)}.")
 
 
+@block("tasks-table", "task_runs")
+def tasks_table(result: Result) -> str:
+    """Every task, on one worker and on two, with the curves of each group."""
+    parts = []
+    for group, rows in groups(result.rows):
+        parts.append(f"**{group}**")
+        parts.append(f"![Curves of {group.lower()}, on one worker and on two](drawings/{task_figures.slug(group)})")
+        parts.append(table(task_figures.HEAD, task_figures.table_rows(rows)))
+    return "\n\n".join([*parts, wrapped(f"Measured on {where(result)}, one thread for each worker.")])
+
+
 def with_blocks(page: str, text: str, results: Results) -> str:
     """Return a page's text with all of its blocks made again."""
 
@@ -564,10 +576,14 @@ def rendered(root: pathlib.Path) -> dict[pathlib.Path, str | None]:
     """Return what each file should contain; None for a drawing that should not exist."""
     results, docs = load(root / "benchmarks" / "results"), root / "docs"
     measurements = docs / "measurements.md"
-    wanted: dict[pathlib.Path, str | None] = dict.fromkeys((docs / "drawings").glob(drawing("*")))
+    drawn = [*(docs / "drawings").glob(drawing("*")), *(docs / "drawings").glob("tasks-*.svg")]
+    wanted: dict[pathlib.Path, str | None] = dict.fromkeys(drawn)
     for name in results.keys() & SECTIONS.keys():
         if drawn_rows(name, results[name]):
             wanted[docs / "drawings" / drawing(name)] = svg(name, results[name])
+    if "task_runs" in results:
+        for group, rows in groups(results["task_runs"].rows):
+            wanted[docs / "drawings" / task_figures.slug(group)] = task_figures.drawing(group, rows)
     wanted[measurements] = page(results)
     for path in (root / "README.md", *sorted(docs.rglob("*.md"))):
         if path != measurements and BEGIN in (text := path.read_text()):

@@ -26,9 +26,9 @@ from neomx.ops.table import Op
 
 # The public modules, as programs write them after `mx.`, in the order of the site's menu.
 MODULES = {
-    "Arrays and gradients": ("nd", "nd.random", "nd.contrib", "nd.sparse", "autograd", "random", "context"),
+    "Arrays and gradients": ("nd", "nd.random", "nd.contrib", "nd.sparse", "autograd", "autodiff", "random", "context"),
     "NumPy": ("np", "np.random", "np.linalg", "npx", "npx.random", "npx.image"),
-    "Symbols": ("sym", "sym.random", "sym.contrib", "executor", "name", "attribute"),
+    "Symbols": ("sym", "sym.random", "sym.contrib", "networks", "executor", "name", "attribute"),
     "Gluon": (
         "gluon",
         "gluon.nn",
@@ -37,6 +37,9 @@ MODULES = {
         "gluon.data",
         "gluon.data.vision",
         "gluon.data.vision.transforms",
+        "gluon.data.audio",
+        "gluon.data.audio.transforms",
+        "gluon.data.text",
         "gluon.model_zoo.vision",
         "gluon.model_zoo.transformer",
         "gluon.utils",
@@ -46,9 +49,28 @@ MODULES = {
         "gluon.contrib.data",
         "gluon.contrib.estimator",
     ),
-    "Training": ("optimizer", "optimizer.contrib", "lr_scheduler", "init", "metric", "amp", "callback", "monitor"),
+    "Training": (
+        "optimizer",
+        "optimizer.contrib",
+        "lr_scheduler",
+        "init",
+        "metric",
+        "amp",
+        "learn",
+        "callback",
+        "monitor",
+    ),
     "Modules": ("mod", "model", "rnn", "contrib.svrg_optimization.svrg_module"),
-    "Many workers": ("dist", "kv", "step", "parallel", "horovod"),
+    "Many workers": (
+        "dist",
+        "kv",
+        "step",
+        "parallel",
+        "parallel.datashard",
+        "distributed",
+        "gluon.distributed",
+        "horovod",
+    ),
     "Data": ("io", "image", "recordio", "contrib.text.embedding", "contrib.text.vocab", "contrib.text.utils"),
     "Tools": (
         "profiler",

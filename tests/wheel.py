@@ -18,7 +18,7 @@ import tempfile
 import time
 
 TREE = pathlib.Path(__file__).resolve().parents[1]
-EXTRAS = ("image", "scipy", "tensorboard", "viz", "onnx", "wire", "transformers")
+EXTRAS = ("image", "scipy", "tensorboard", "text", "viz", "onnx", "wire", "transformers")
 DATA = """
 import neomx as mx
 from neomx.gluon.model_zoo import model_store

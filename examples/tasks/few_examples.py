@@ -61,14 +61,12 @@ def main():
         metric="accuracy",
         target=0.84,
         short=0.83,
-        method=("prototypical", "prototypical"),
+        method=list(METHODS),
         epochs=(10, 3),
         length=(200, 200),
         tests=(120, 100),
     )
     options = task.options
-    if options.method not in METHODS:
-        raise SystemExit(f"--method must be one of {', '.join(METHODS)}, received {options.method}")
     net = METHODS[options.method]()
     comparing = options.method != "maml"
     net.initialize(mx.init.Xavier())

@@ -110,13 +110,11 @@ def main():
         metric="gain",
         target=None,
         short=0.06,
-        method=("simclr", "simclr"),
+        method=list(METHODS),
         epochs=(15, 2),
         pictures=(5000, 2000),
     )
     options = task.options
-    if options.method not in METHODS:
-        raise SystemExit(f"--method must be one of {', '.join(METHODS)}, received {options.method}")
     method, target = METHODS[options.method]
     task.target = task.target or target
     train_x, train_y, test_x, test_y = digits(options.data)

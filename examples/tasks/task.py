@@ -16,7 +16,8 @@ class Task:
 
     `metric` names the number that `finish` receives, and `target` is what a full run must reach. `short` is what a
     short run (`--short`, for the tests) must reach. With `lower=True`, smaller numbers are better. Other keyword
-    arguments become options of the program: `epochs=(20, 2)` is `--epochs`, 20 in a full run and 2 in a short one.
+    arguments become options of the program: `epochs=(20, 2)` is `--epochs`, 20 in a full run and 2 in a short one. A
+    list such as `network=["mlp", "cnn"]` has the possible values; the first is the default.
     """
 
     def __init__(self, doc, metric, target, short, lower=False, **options):
@@ -25,11 +26,16 @@ class Task:
         parser.add_argument("--seed", type=int, default=1)
         parser.add_argument("--curve", metavar="FILE", help="write the curve and the result to a JSON file")
         parser.add_argument("--data", metavar="DIR", help="directory of the real data set (default: made data)")
-        for name, (full, less) in options.items():
-            parser.add_argument(
-                f"--{name.replace('_', '-')}", type=type(full), help=f"default: {full}, {less} with --short"
-            )
+        for name, values in options.items():
+            flag = f"--{name.replace('_', '-')}"
+            if isinstance(values, list):
+                parser.add_argument(flag, choices=values, default=values[0], help=f"default: {values[0]}")
+            else:
+                full, less = values
+                parser.add_argument(flag, type=type(full), help=f"default: {full}, {less} with --short")
         self.options = parser.parse_args()
+        if self.options.data is not None and not pathlib.Path(self.options.data).is_dir():
+            parser.error(f"--data must be an existing directory, received {self.options.data}")
         for name, pair in options.items():
             if getattr(self.options, name) is None:
                 setattr(self.options, name, pair[self.options.short])

@@ -12,7 +12,9 @@ from .sources import Source, lines_of
 
 _WORKERS = 2  # used if the script does not specify a number
 _LAUNCHER = re.compile(r"(?:\b\S*launch\.py|\bmpirun|\bmpiexec|\bhorovodrun|\bbpslaunch)\s+(\S.*)")
-_DIVIDES = re.compile(r"\b(?:num_parts|part_index|rank|shard|\w*Sampler|split_dataset)\b")  # signs of divided data
+# Signs of divided data, and of a program for many workers that names no store.
+_DIVIDES = re.compile(r"\b(?:num_parts|part_index|rank|\w*[Ss]hard|\w*Sampler|split_dataset)\b")
+_FOR_WORKERS = re.compile(r"\b(?:data_parallel|DDP|ScatterDataShard|comm_(?:init|allreduce\w*|broadcast))\b")
 _COUNTS = {"-n": "-n", "-np": "-n", "--num-workers": "-n", "--num-proc": "-n", "-s": "-s", "--num-servers": "-s"}
 
 
@@ -72,6 +74,10 @@ def _on_workers(source: Source, facts: Facts) -> list[Start]:
             found.append(Start(f"{run} -s 1 {script}", f"line {line} has the kvstore {store!r}, which needs servers"))
         elif is_distributed(store):
             found.append(Start(f"{run} {script}", f"line {line} has the kvstore {store!r}"))
+    for number, text in enumerate(lines_of(source.text), 1) if not found else ():
+        if match := _FOR_WORKERS.search(text):
+            found.append(Start(f"{run} {script}", f"line {number} has {match[0]}, which is for many workers"))
+            break
     if found and not _DIVIDES.search(source.text):
         why = "every worker would read all of the data: nothing in this file divides it. For a Gluon dataset use"
         hint = f"{why} neomx.dist.shard(dataset), for an iterator num_parts=kv.num_workers and part_index=kv.rank"

@@ -1,6 +1,7 @@
 """`mx.gluon`: Blocks (models and layers), Parameters, losses, data loading and training."""
 
-from . import block, contrib, data, loss, model_zoo, nn, parameter, rnn, trainer, utils
+from .. import optimizer as optimizers
+from . import block, contrib, data, distributed, loss, model_zoo, nn, parameter, rnn, trainer, utils
 from .block import Block, HybridBlock, SymbolBlock
 from .parameter import Constant, DeferredInitializationError, Parameter, tensor_types
 from .parameter_dict import ParameterDict
@@ -18,9 +19,11 @@ __all__ = [
     "block",
     "contrib",
     "data",
+    "distributed",
     "loss",
     "model_zoo",
     "nn",
+    "optimizers",
     "parameter",
     "rnn",
     "tensor_types",

@@ -52,6 +52,9 @@ class Owner(Protocol):
     def take_layout(self) -> None:
         """Called after a layout has placed the Parameters."""
 
+    def join_workers(self) -> None:
+        """Called when all workers of the job train the Parameters from now on."""
+
 
 class Parameter(PrivateNames):
     """A weight of a Block, with one array for each context that it is initialized on.

@@ -43,6 +43,7 @@ class Placement:
     """The default placement: the whole value, with a replica on each context. `mx.parallel` has subclasses."""
 
     holders: Holders | None = None  # the workers that share the values
+    joins_workers = False  # whether a Trainer that names no store of workers combines gradients over all of them
     is_here = True  # whether this worker has some of the values
     is_first = True  # whether no earlier pipeline stage has the values
 
@@ -71,6 +72,12 @@ class Placement:
 
 
 WHOLE = Placement()
+
+
+class Replicated(Placement):
+    """The placement of `mx.parallel.data_parallel`: every worker has the whole value, and all of them train it."""
+
+    joins_workers = True
 
 
 # ---- for a layout ----

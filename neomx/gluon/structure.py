@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..ndarray import NDArray
 from ..symbol import Symbol
 
@@ -22,7 +24,8 @@ def flatten(value: Any) -> tuple[list[Any], Any]:
     if not isinstance(value, (list, tuple)):
         raise ValueError(
             "a HybridBlock takes and returns arrays, symbols, None, and lists of them; "
-            f"received {type(value).__name__} {value!r:.80}"
+            f"received {type(value).__name__}"
+            + (". Convert it with mx.nd.array" if isinstance(value, np.ndarray) else f" {value!r:.80}")
         )
     flat: list[Any] = []
     formats = []

@@ -12,7 +12,16 @@ from ..formats.atomic import replacing
 from ..kvstore import KVStoreBase
 from ..ndarray import NDArray
 from ..process import state
-from ..step import Asked, OneDevice, StepStrategy, choose, refuse_beside_layout, refuse_second_exchange, trains_alone
+from ..step import (
+    Asked,
+    OneDevice,
+    StepStrategy,
+    choose,
+    refuse_beside_layout,
+    refuse_second_exchange,
+    take_own_strategy,
+    trains_alone,
+)
 from .loading import holders_of
 from .parameter import Parameter
 from .parameter_dict import ParameterDict
@@ -40,14 +49,22 @@ class Trainer(TrainerNames):
         self._contexts = self._check_contexts()
         self._asked = Asked(kvstore, update_on_kvstore, compression_params)
         refuse_second_exchange(self._asked, optimizer)
+        if holders_of(self._params) is None:
+            optimizer = take_own_strategy(self._asked, optimizer, len(self._contexts))
         self._training = ParameterTraining(self._params, self._contexts, _made(optimizer, optimizer_params or {}))
         self._strategy: StepStrategy | None = None
         self._alone = False  # whether the other workers of the job train separate models
         for param in self._params:
             param._set_trainer(self)
+        self._open()
+
+    def _open(self) -> None:
+        """Connect to the other workers, if gradients are combined with theirs, and start with the same values."""
         if holders_of(self._params) is not None:
             refuse_beside_layout(self._asked)
         else:
+            if any(param.placement.joins_workers for param in self._params):
+                self._asked.join_workers()
             self._asked.open()
         self.begin_alike([param for param in self._params if param._arrays is not None])
         if self._asked.steps_together:
@@ -82,6 +99,12 @@ class Trainer(TrainerNames):
             self._strategy = None
         for updater in self._training.updaters:
             updater.bring_again()
+
+    def join_workers(self) -> None:
+        """Combine gradients over all workers from now on, unless this Trainer already does."""
+        if not self._asked.is_between_workers and holders_of(self._params) is None:
+            self.take_layout()
+            self._open()
 
     def begin_alike(self, params: list[Parameter]) -> None:
         """Broadcast the values of these parameters from the first worker to all workers."""

@@ -245,11 +245,15 @@ def _rotated_grid(angles: np.ndarray, h: int, w: int, zoom_in: bool, zoom_out: b
     cos, sin = np.cos(angles), np.sin(angles)
     y, x = np.mgrid[:h, :w] - np.array([(h - 1) / 2, (w - 1) / 2])[:, None, None]
     grid = np.stack([(x * cos - y * sin) / ((w - 1) / 2), (x * sin + y * cos) / ((h - 1) / 2)], axis=1)
+    return grid * _rotation_zoom(cos, sin, h, w, zoom_in, zoom_out)[:, None] if zoom_in or zoom_out else grid
+
+
+def _rotation_zoom(cos: np.ndarray, sin: np.ndarray, h: int, w: int, zoom_in: bool, zoom_out: bool) -> np.ndarray:
+    """Return the factor from distances in the rotated image to those in the image, for each angle."""
     if not (zoom_in or zoom_out):
-        return grid
+        return np.ones_like(cos)
     width, height = w * abs(cos) + h * abs(sin), w * abs(sin) + h * abs(cos)  # the bounding box of the rotated image
-    scale = np.maximum(width / w, height / h) if zoom_out else np.minimum(w / width, h / height)
-    return grid * scale[:, None]
+    return np.maximum(width / w, height / h) if zoom_out else np.minimum(w / width, h / height)
 
 
 @by_mode

@@ -27,6 +27,7 @@ class Job:
 
     command: list[str]  # script.py and its arguments, or the module and its arguments
     module: bool = False
+    interpreter: tuple[str, ...] = ()  # options of Python, such as -u
     workers: int | None = None  # on each node
     servers: int = 0  # on all nodes together
     hosts: tuple[tuple[str, int], ...] = ()
@@ -156,7 +157,7 @@ class Job:
     @property
     def python(self) -> list[str]:
         """The command line of one process."""
-        return [sys.executable, *(["-m"] if self.module else []), *self.command]
+        return [sys.executable, *self.interpreter, *(["-m"] if self.module else []), *self.command]
 
 
 def _degrees(text: str) -> dict[str, int]:

@@ -59,7 +59,8 @@ def _copy_of(net: Block) -> Block:
     target = copy.deepcopy(net)
     for param in target.collect_params().values():
         param.grad_req = "null"
-        dist.broadcast(param.data(), inplace=True)
+        for array in param.list_data():
+            dist.broadcast(array, inplace=True)
     return target
 
 
@@ -68,4 +69,5 @@ def _average(target: Block, net: Block, decay: float) -> None:
     pairs = zip(target.collect_params().values(), net.collect_params().values(), strict=True)
     with torch.no_grad():
         for old, new in pairs:
-            old.data()._data.lerp_(new.data()._data, 1 - decay)
+            for mean, value in zip(old.list_data(), new.list_data(), strict=True):
+                mean._data.lerp_(value._data, 1 - decay)

@@ -99,7 +99,7 @@ class _Comparing(HybridBlock):
             if not np.array_equal(found, np.arange(self._ways)):
                 raise MXNetError(
                     f"the support of each episode must have examples of all classes from 0 to {self._ways - 1}, "
-                    f"received only the labels {found.tolist()}"
+                    f"and no others, received the labels {found.tolist()}"
                 )
 
     def _embedded(self, F: Any, x: Any) -> Any:

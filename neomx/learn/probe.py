@@ -126,6 +126,8 @@ def _tensor(features: Any) -> torch.Tensor:
     x = np.ascontiguousarray(features.asnumpy() if isinstance(features, NDArray) else features, "float64")
     if x.ndim != 2:
         raise ValueError(f"expected features of shape (samples, features), received {x.shape}")
+    if not np.isfinite(x).all():
+        raise ValueError("features must be finite, received NaN or infinity")
     return torch.from_numpy(x)
 
 

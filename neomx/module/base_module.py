@@ -13,13 +13,16 @@ import numpy as np
 from .. import metric
 from .. import ndarray as nd
 from ..base import _as_list  # noqa: F401  # which programs import from here
+from ..gluon.data.shard import ShardedDataset
 from ..initializer import Uniform
 from ..io import DataBatch, DataDesc, DataIter
 from ..model import BatchEndParam
 from ..model import _multiple_callbacks as _call
 from ..ndarray import NDArray
 from ..process import state
+from ..step import OptimizerWithStrategy, store_of_workers
 from .progress import EpochEvents
+from .shards import ShardIter, is_divided
 
 __all__ = ["BaseModule"]
 
@@ -39,6 +42,8 @@ class BaseModule:
     Subclasses define `bind`, `init_params`, `init_optimizer`, `forward`, `backward`, `update`, `update_metric`,
     `get_outputs`, `get_params`, and others. `fit`, `score` and `predict` are built on them.
     """
+
+    joins_workers = False  # whether a store of one process is replaced with one that all workers share
 
     def __init__(self, logger: Any = logging):
         self.logger = logger
@@ -73,6 +78,7 @@ class BaseModule:
     ) -> list[tuple[str, Any]]:
         """Return (name, value) pairs of a metric over an iterator's batches, or over the first `num_batch` of them."""
         self._require("score", "binded", "params_initialized")
+        eval_data = self._iterator(eval_data)
         if reset:
             eval_data.reset()
         if not isinstance(eval_metric, metric.EvalMetric):
@@ -169,12 +175,18 @@ class BaseModule:
     ) -> None:
         """Train on the batches of an iterator for epochs `begin_epoch` to `num_epoch - 1`.
 
+        The data may also be a shard (`mx.dist.shard`). Then all workers train one model, with the store 'dist_sync'
+        unless `kvstore` names another one that workers share.
+
         Bind and initialize the parameters and the optimizer if that has not been done yet. Log the metric of each epoch
         on the training data and on `eval_data`. Callbacks receive a `BatchEndParam` after a batch, and (epoch, symbol,
         arguments, auxiliary states) after an epoch.
         """
         if num_epoch is None:
             raise AssertionError("please specify number of epochs: fit(..., num_epoch=...)")
+        train_data, eval_data = self._iterator(train_data), self._iterator(eval_data)
+        if is_divided(train_data):
+            kvstore = self._shared_store(kvstore, optimizer)
         self.bind(
             data_shapes=train_data.provide_data,
             label_shapes=train_data.provide_label,
@@ -244,6 +256,18 @@ class BaseModule:
         )
         for name, val in found:
             self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, val)
+
+    def _iterator(self, data: Any) -> Any:
+        """Return the data itself, or an iterator over the batches of a shard."""
+        if not isinstance(data, ShardedDataset):
+            return data
+        bound = {"batch_size": self.data_shapes[0][1][0]} if self.binded else {}
+        return ShardIter(data, self.data_names, getattr(self, "label_names", ["softmax_label"]), **bound)
+
+    @staticmethod
+    def _shared_store(kvstore: Any, optimizer: Any) -> Any:
+        """Return a store that all workers share, unless the optimizer itself combines their gradients."""
+        return kvstore if isinstance(optimizer, OptimizerWithStrategy) else store_of_workers(kvstore)
 
     def _begin_epoch(self, epoch: int, train_data: Any) -> None:
         """Hook for subclasses, called before the batches of an epoch."""

@@ -268,6 +268,8 @@ class BucketingModule(BaseModule):
         if self.optimizer_initialized and not force_init:
             self.logger.warning("optimizer already initialized, ignoring.")
             return
+        if self.joins_workers:
+            kvstore = self._shared_store(kvstore, optimizer)
         self._curr_module.init_optimizer(kvstore, optimizer, optimizer_params, force_init=force_init)
         for module in self._buckets.values():
             if module is not self._curr_module:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..callback import LogValidationMetricsCallback
 from ..context import Context, current_context
 from ..executor import Executor
 from ..executor_manager import _check_arguments, _load_data
+from ..gluon.data.shard import ShardedDataset
 from ..initializer import InitDesc, Uniform
 from ..io import DataDesc, DataIter, NDArrayIter
 from ..model import BatchEndParam, load_checkpoint, save_checkpoint
@@ -25,6 +27,8 @@ from .base_module import BaseModule, _call
 from .bucketing_module import BucketingModule
 from .module import Module
 from .progress import EpochEvents
+from .shards import ShardIter, is_divided
+from .with_loss import check_shape, metric_of, with_loss
 
 __all__ = ["FeedForward"]
 
@@ -36,7 +40,12 @@ class FeedForward:
 
     `kwargs` are passed to the optimizer. `symbol` may be a function that returns the symbol for a bucket. Arrays given
     instead of iterators are split into batches of `numpy_batch_size`.
+
+    If the symbol has no loss, pass one as `loss`, which MXNet does not have: a gluon loss, an `mx.autodiff.Loss`, or a
+    function of the symbols (prediction, label). It has a value for each sample. `predict` and `save` leave it out.
     """
+
+    joins_workers = False  # whether `fit` trains one model on all workers; set by mx.parallel.data_parallel
 
     def __init__(
         self,
@@ -51,8 +60,11 @@ class FeedForward:
         aux_params: dict[str, NDArray] | None = None,
         allow_extra_params: bool = False,
         begin_epoch: int = 0,
+        loss: Callable[..., Any] | None = None,
         **kwargs: Any,
     ):
+        if loss is not None and not callable(loss):
+            raise TypeError(f"loss must be a gluon loss, an mx.autodiff.Loss or a function, received {loss!r:.80}")
         warnings.warn(
             "mx.model.FeedForward has been deprecated. Please use mx.mod.Module instead.",
             DeprecationWarning,
@@ -65,7 +77,7 @@ class FeedForward:
         self.num_epoch, self.epoch_size, self.begin_epoch = num_epoch, epoch_size, begin_epoch
         self.optimizer, self.initializer, self.kwargs = optimizer, initializer, dict(kwargs)
         self.numpy_batch_size, self.allow_extra_params = numpy_batch_size, allow_extra_params
-        self.arg_params, self.aux_params = arg_params, aux_params
+        self.arg_params, self.aux_params, self.loss = arg_params, aux_params, loss
         self._pred_exec: Executor | None = None
         if self.symbol is not None:
             self._check_arguments()
@@ -93,12 +105,15 @@ class FeedForward:
         Returns the names of all arguments, of the parameters and of the auxiliary states.
         """
         descs = [each if isinstance(each, DataDesc) else DataDesc(*each) for each in inputs]
-        given = {each.name: each.shape for each in descs}
-        names, states = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()
+        names = self.symbol.list_arguments()
+        # The label belongs to `loss` then.
+        given = {each.name: each.shape for each in descs if self.loss is None or each.name in names}
+        states = self.symbol.list_auxiliary_states()
         arg_shapes, _, aux_shapes = self.symbol.infer_shape(**given)
         if arg_shapes is None:
             raise ValueError(f"cannot infer the shapes of all parameters of {names} from the shapes of {given}")
-        arg_types, _, aux_types = self.symbol.infer_type(**{each.name: each.dtype for each in descs})
+        types = {each.name: each.dtype for each in descs if each.name in given}
+        arg_types, _, aux_types = self.symbol.infer_type(**types)
         wanted = {n: (shape, t) for n, shape, t in zip(names, arg_shapes, arg_types, strict=True) if n not in given}
         wanted_states = {n: (shape, t) for n, shape, t in zip(states, aux_shapes, aux_types, strict=True)}
         self.arg_params = self._values(wanted, {} if overwrite else self.arg_params or {})
@@ -126,7 +141,13 @@ class FeedForward:
     # ---- data ----
 
     def _init_iter(self, X: Any, y: Any, is_train: bool) -> Any:
-        """Return the iterator itself, or an iterator over arrays, shuffled for training."""
+        """Return the iterator itself, or an iterator over arrays, shuffled for training, or over a shard."""
+        if isinstance(X, ShardedDataset):
+            names = ["data"] if self.symbol is None else self.symbol.list_arguments()
+            inputs, targets = ([name for name in names if name.endswith(end)] for end in ("data", "label"))
+            return ShardIter(
+                X, inputs or ["data"], targets or ["softmax_label"], self.numpy_batch_size, pads=not is_train
+            )
         if not isinstance(X, (np.ndarray, NDArray)):
             if not isinstance(X, DataIter):
                 raise TypeError(f"{_NOT_DATA}, received {type(X).__name__}")
@@ -138,7 +159,7 @@ class FeedForward:
             raise ValueError(f"The numbers of data points and labels are not equal: {X.shape[0]} and {labels.shape[0]}")
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = labels.flatten()
-        if labels.ndim != 1:
+        if labels.ndim != 1 and self.loss is None:
             raise ValueError(f"Label must be 1D or 2D (with 2nd dimension being 1), received {labels.shape}")
         size = min(X.shape[0], self.numpy_batch_size)
         last = "roll_over" if is_train else "pad"
@@ -148,6 +169,8 @@ class FeedForward:
         """Return an iterator for `eval_data`, which is an iterator or a pair of arrays or lists."""
         if eval_data is None or isinstance(eval_data, DataIter):
             return eval_data
+        if isinstance(eval_data, ShardedDataset):
+            return self._init_iter(eval_data, None, is_train=True)
         if not isinstance(eval_data, (tuple, list)) or len(eval_data) != 2:
             raise TypeError(
                 "Eval data must be DataIter, or NDArray/numpy.ndarray/list pair (i.e. tuple/list of length 2)"
@@ -175,9 +198,9 @@ class FeedForward:
             self._pred_exec = kept
         return kept
 
-    def _predicting(self, X: Any, reset: bool) -> tuple[Any, Executor, list[NDArray]]:
+    def _predicting(self, X: Any, reset: bool, y: Any = None) -> tuple[Any, Executor, list[NDArray]]:
         """Return an iterator, an executor for its batches, and the executor's data arrays."""
-        data = self._init_iter(X, None, is_train=False)
+        data = self._init_iter(X, y, is_train=False)
         if reset:
             data.reset()
         types = {each[0]: each.dtype for each in data.provide_data if isinstance(each, DataDesc)}
@@ -208,22 +231,87 @@ class FeedForward:
     def score(
         self,
         X: Any,
-        eval_metric: Any = "acc",
+        eval_metric: Any = None,
         num_batch: int | None = None,
         batch_end_callback: Any = None,
         reset: bool = True,
+        label: Any = None,
     ) -> Any:
-        """Return the value of a metric over an iterator, or a list of values for several metrics."""
-        eval_metric = eval_metric if isinstance(eval_metric, metric.EvalMetric) else metric.create(eval_metric)
-        data, bound, inputs = self._predicting(X, reset)
+        """Return the value of a metric over an iterator, or a list of values for several metrics.
+
+        The default metric is the accuracy, or the mean of the loss if the model was created with one. MXNet takes an
+        iterator. Here, `score(data, label)` with two arrays works as well.
+        """
+        if _are_labels(eval_metric):
+            if label is not None:
+                raise TypeError("score received labels twice: as the second argument and as label=")
+            eval_metric, label = None, eval_metric
+        if self.loss is not None and eval_metric is None:
+            eval_metric = metric.Loss()
+            for i, (batch, losses) in enumerate(self._losses(X, label, reset)):
+                if num_batch is not None and i == num_batch:
+                    break
+                eval_metric.update(batch.label, [losses])
+                _call(batch_end_callback, BatchEndParam(0, i, eval_metric, locals()))
+            return eval_metric.get()[1]
+        eval_metric = _metric(eval_metric)
+        data, bound, inputs = self._predicting(X, reset, label)
         for i, batch in enumerate(data):
             if num_batch is not None and i == num_batch:
                 break
             _load_data(batch, inputs)
             bound.forward(is_train=False)
-            eval_metric.update(batch.label, bound.outputs)
+            kept = None if isinstance(X, DataIter) else data.batch_size - (batch.pad or 0)  # MXNet counts padding
+            eval_metric.update(*([each[:kept] for each in arrays] for arrays in (batch.label, bound.outputs)))
             _call(batch_end_callback, BatchEndParam(0, i, eval_metric, locals()))
         return eval_metric.get()[1]
+
+    def score_array(self, X: Any, label: Any = None, eval_metric: Any = None) -> np.ndarray:
+        """Return one value per sample of arrays, an iterator or a shard: its loss, or its value of a metric.
+
+        The default metric is the accuracy, which is 1 for a correct prediction and 0 for others, unless the model was
+        created with a loss. Several metrics give a row for each sample. MXNet does not have this method.
+        """
+        if self.loss is not None and eval_metric is None:
+            found = [losses.asnumpy() for _, losses in self._losses(X, label, reset=True)]
+            return np.concatenate([each.reshape(len(each), -1).mean(axis=1) for each in found])
+        made = _metric(eval_metric)
+        outputs, _, labels = self.predict(self._init_iter(X, label, is_train=False), return_data=True)
+        outputs, labels = ([each] if isinstance(each, np.ndarray) else each for each in (outputs, labels))
+        values = []
+        for i in range(len(labels[0])):
+            made.reset()
+            made.update(*([nd.array(each[i : i + 1]) for each in arrays] for arrays in (labels, outputs)))
+            values.append(made.get()[1])
+        return np.array(values)
+
+    def _losses(self, X: Any, y: Any, reset: bool) -> Iterator[tuple[Any, NDArray]]:
+        """Yield each batch and the losses of its samples, without padding."""
+        if self.arg_params is None:
+            raise ValueError("this model has no parameters yet. Call fit, or pass arg_params and aux_params")
+        if y is None and isinstance(X, (np.ndarray, NDArray)):
+            raise ValueError("the loss needs labels: call score(data, label)")
+        data = self._init_iter(X, y, is_train=False)
+        if reset:
+            data.reset()
+        inputs = [*data.provide_data, *data.provide_label]
+        graph = self._with_loss(self.symbol, data)
+        bound = graph.simple_bind(self.ctx[0], grad_req="null", **{each[0]: tuple(each[1]) for each in inputs})
+        bound.copy_params_from(self.arg_params, self.aux_params)
+        for batch in data:
+            for array, each in zip([*batch.data, *batch.label], inputs, strict=True):
+                array.copyto(bound.arg_dict[each[0]])
+            bound.forward(is_train=False)
+            losses = bound.outputs[-1]
+            yield batch, losses[: len(losses) - (batch.pad or 0)]
+
+    def _with_loss(self, symbol: Any, data: Any) -> Any:
+        """Return the graph for training on an iterator: the symbol, with the loss if the model has one."""
+        if self.loss is None:
+            return symbol
+        if len(data.provide_label) != 1:
+            raise ValueError(f"loss= expects one label, but the data have {len(data.provide_label)}")
+        return with_loss(symbol, self.loss, data.provide_label[0][0])
 
     # ---- training ----
 
@@ -232,7 +320,7 @@ class FeedForward:
         X: Any,
         y: Any = None,
         eval_data: Any = None,
-        eval_metric: Any = "acc",
+        eval_metric: Any = None,
         epoch_end_callback: Any = None,
         batch_end_callback: Any = None,
         kvstore: Any = "local",
@@ -245,7 +333,8 @@ class FeedForward:
         """Train on an iterator or on arrays, for epochs `begin_epoch` to `num_epoch - 1`.
 
         An epoch is a pass over the data, or `epoch_size` batches, across the end of the data if necessary. Callbacks
-        are called as in `Module.fit`, with batches counted from 1.
+        are called as in `Module.fit`, with batches counted from 1. The default metric is that of `score`. For a shard
+        (`mx.dist.shard`), all workers train one model, as in `Module.fit`.
         """
         if not isinstance(self.num_epoch, int):
             raise TypeError(
@@ -257,15 +346,21 @@ class FeedForward:
         if self.sym_gen is not None:
             self.symbol = self.sym_gen(data.default_bucket_key)
             self._check_arguments()
-        self._init_params([*data.provide_data, *data.provide_label])
+        inputs = [*data.provide_data, *data.provide_label]
+        self._init_params(inputs)
         module = self._module(data, logger, work_load_list)
+        module.joins_workers = self.joins_workers or is_divided(data)
         logger.info("Start training with %s", str(self.ctx))
         module.bind(data.provide_data, data.provide_label)
         module.init_params(None, self.arg_params, self.aux_params)
         module.init_optimizer(kvstore, self.optimizer, self.kwargs)
         if monitor is not None:
             module.install_monitor(monitor)
-        eval_metric = eval_metric if isinstance(eval_metric, metric.EvalMetric) else metric.create(eval_metric)
+        if self.loss is None:
+            eval_metric = _metric(eval_metric)
+        else:
+            check_shape(module.symbol, {each[0]: tuple(each[1]) for each in inputs}, inputs[0][1][0])
+            eval_metric = metric_of(eval_metric, module.symbol)
         for epoch in range(self.begin_epoch, self.num_epoch):
             started = time.time()
             eval_metric.reset()
@@ -286,8 +381,12 @@ class FeedForward:
         names, labels = ([each[0] for each in descs] for descs in (data.provide_data, data.provide_label))
         options: dict[str, Any] = {"logger": logger, "context": self.ctx, "work_load_list": work_load_list}
         if self.sym_gen is None:
-            return Module(self.symbol, names, labels, **options)
-        return BucketingModule(lambda key: (self.sym_gen(key), names, labels), data.default_bucket_key, **options)
+            return Module(self._with_loss(self.symbol, data), names, labels, **options)
+
+        def graph_of(key: Any) -> Any:
+            return self._with_loss(self.sym_gen(key), data), names, labels
+
+        return BucketingModule(graph_of, data.default_bucket_key, **options)
 
     def _batches(self, data: Any, epoch: int, logger: Any) -> Any:
         """Yield the batches of an epoch. The iterator is reset whenever it ends."""
@@ -343,7 +442,7 @@ class FeedForward:
         optimizer: Any = "sgd",
         initializer: Any = Uniform(0.01),  # noqa: B008 - it keeps nothing
         eval_data: Any = None,
-        eval_metric: Any = "acc",
+        eval_metric: Any = None,
         epoch_end_callback: Any = None,
         batch_end_callback: Any = None,
         kvstore: Any = "local",
@@ -386,6 +485,18 @@ def _step(module: BaseModule, batch: Any, monitor: Any) -> None:
     module.update()
     if monitor is not None:
         monitor.toc_print()
+
+
+def _metric(given: Any) -> metric.EvalMetric:
+    """Return a metric, by default the accuracy."""
+    return given if isinstance(given, metric.EvalMetric) else metric.create("acc" if given is None else given)
+
+
+def _are_labels(value: Any) -> bool:
+    """Whether the second argument of `score` is an array of labels instead of a metric."""
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(isinstance(each, (Real, list, tuple)) for each in value)
+    return isinstance(value, (np.ndarray, NDArray))
 
 
 def _joined(batches: list[list[Any]]) -> Any:

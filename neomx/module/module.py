@@ -19,7 +19,7 @@ from ..io import DataDesc
 from ..kvstore import KVStoreBase
 from ..model import load_checkpoint
 from ..ndarray import NDArray
-from ..step import Asked, OptimizerWithStrategy, StepStrategy, choose, refuse_second_exchange, trains_alone
+from ..step import Asked, StepStrategy, choose, refuse_second_exchange, take_own_strategy, trains_alone
 from .base_module import BaseModule, _check_input_names, _parse_data_desc
 from .executor_group import DataParallelExecutorGroup
 from .training import ArrayTraining
@@ -345,15 +345,11 @@ class Module(BaseModule):
             return
         if self._params_dirty:
             self._sync_params_from_devices()
+        if self.joins_workers:
+            kvstore = self._shared_store(kvstore, optimizer)
         asked = Asked(kvstore, None, self._compression_params)
         refuse_second_exchange(asked, optimizer)
-        if (
-            isinstance(optimizer, OptimizerWithStrategy)
-            and len(self._context) == 1
-            and not asked.is_between_workers
-            and (own := optimizer.own_strategy()) is not None
-        ):
-            asked.kvstore, optimizer = own
+        optimizer = take_own_strategy(asked, optimizer, len(self._context))
         asked.open()
         largest = max((array.size for array in self._arg_params.values()), default=0)
         strategy = choose(asked, len(self._context), largest)

@@ -185,6 +185,8 @@ class SequentialModule(BaseModule):
         if self.optimizer_initialized and not force_init:
             self.logger.warning("optimizer already initialized, ignoring.")
             return
+        if self.joins_workers:
+            kvstore = self._shared_store(kvstore, optimizer)
         for module in self._modules:
             module.init_optimizer(
                 kvstore=kvstore, optimizer=optimizer, optimizer_params=optimizer_params, force_init=force_init

@@ -20,7 +20,11 @@ def raw_gradient(weight: Any) -> torch.Tensor | None:
 
 def is_fresh(weight: Any) -> bool:
     """Whether a backward pass has written the weight's gradient since the last update used it."""
-    gradient = raw_gradient(weight)
+    return is_fresh_gradient(raw_gradient(weight))
+
+
+def is_fresh_gradient(gradient: torch.Tensor | None) -> bool:
+    """Whether a gradient exists and was written since the last update used it."""
     return gradient is not None and getattr(gradient, "_used", None) != gradient._version
 
 

@@ -160,5 +160,7 @@ def _dropping(
     if mask is not None:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     weights = torch.softmax(scores, -1)
+    if mask is not None:
+        weights = weights * mask  # a query without keys, whose weights are all equal, gets zeros
     kept = torch.empty_like(weights, dtype=torch.float32).uniform_(generator=generator(ctx)).lt_(1 - rate)
     return torch.matmul(weights * kept.mul_(1 / (1 - rate)).to(weights.dtype), value)

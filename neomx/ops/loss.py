@@ -34,6 +34,8 @@ def _defined(data: Tensor, out: Tensor, gradient: Callable[[], Tensor]) -> Tenso
 
 @by_data
 def _label_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    if attrs["multi_label"]:
+        return [data]
     places = math.prod(data[2:]) if is_known(data[2:]) else UNKNOWN
     return [(data[0], places)] if attrs["multi_output"] else [data[:-1]]
 
@@ -66,11 +68,19 @@ def softmax_output(
     normalization: Literal["batch", "null", "valid"] = "null",
     out_grad: bool = False,
     smooth_alpha: float = 0.0,
+    multi_label: bool = False,
 ) -> Tensor:
     """Softmax, with the gradient of its cross entropy with the label: class ids, or probabilities with data's shape.
 
     Classes are on axis 1 with `multi_output`, on the last axis with `preserve_shape`, else on all axes but the first.
+    `multi_label`, which MXNet does not have, is for samples with several labels: the output is the sigmoid of each
+    class, and the label has a 0 or 1 for each of them, in data's shape.
     """
+    if multi_label:
+        others = {"multi_output": multi_output, "smooth_alpha": smooth_alpha, "out_grad": out_grad}
+        if given := [name for name, value in others.items() if value]:
+            raise MXNetError(f"multi_label=True cannot be combined with {', '.join(given)}")
+        return _several_labels(data, label, grad_scale, ignore_label if use_ignore else None, normalization)
     if not 0 <= smooth_alpha <= 1:
         raise MXNetError("expected smooth_alpha to be between 0 and 1")
     by_class = label.shape != data.shape
@@ -106,6 +116,30 @@ def softmax_output(
         return (grad.mul_(probability) if out_grad else grad).view(data.shape)
 
     return _defined(data, probability.view(data.shape), gradient)
+
+
+def _several_labels(
+    data: Tensor, label: Tensor, grad_scale: float, ignore_label: float | None, normalization: str
+) -> Tensor:
+    """Return sigmoid(data), with the gradient of the sum of the binary cross entropies with the labels."""
+    if label.shape != data.shape:
+        raise MXNetError(
+            f"expected a label of shape {tuple(data.shape)} for multi_label, with 0 or 1 for each class, got "
+            f"{tuple(label.shape)}"
+        )
+    with torch.no_grad():
+        probability = torch.sigmoid(data)
+
+    def gradient() -> Tensor:
+        grad = (probability - label).mul_(grad_scale)
+        kept = None if ignore_label is None else label != ignore_label
+        if kept is not None:
+            grad.mul_(kept)
+        if normalization == "valid":
+            return grad.div_(label.numel() if kept is None else kept.sum().clamp(min=1))
+        return grad.div_(len(label)) if normalization == "batch" else grad
+
+    return _defined(data, probability, gradient)
 
 
 def _cross_entropy_gradient(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import math
 import random as python_random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Literal
 
@@ -74,7 +75,8 @@ def set_states(states: States) -> None:
 class SampleRandom:
     """The random numbers of one sample, which depend only on `key`: on its seed, its epoch and its index, for example.
 
-    A DataLoader sets one for the thread that creates a sample. Every generator is created when it is first used.
+    A DataLoader sets one for the thread that creates a sample. `mx.random.RandomState` draws from one too. Every
+    generator is created when it is first used.
     """
 
     def __init__(self, key: tuple[int, ...]):
@@ -108,13 +110,13 @@ class SampleRandom:
         return self._by_context[ctx]
 
 
-def each_with_own_random(keyed: Iterable[tuple[tuple[int, ...], Any]]) -> Iterator[Any]:
-    """Yield the values of (key, value) pairs. Until the next one, this thread draws the random numbers of the key."""
+@contextmanager
+def drawing_from(source: SampleRandom | None) -> Iterator[None]:
+    """Draw all random numbers of this thread from `source`."""
     before = modes.sample
+    modes.sample = source
     try:
-        for key, value in keyed:
-            modes.sample = SampleRandom(key)
-            yield value
+        yield
     finally:
         modes.sample = before
 

@@ -115,6 +115,19 @@ class Optimizer:
         """Update a weight and its state in place. The arguments are lists if `aggregate_num` is positive."""
         raise NotImplementedError(f"{type(self).__name__} must define update(index, weight, grad, state)")
 
+    def set_aggregate(self, gradients: Any, weights: Any = None) -> None:
+        """Hand in gradients, which the next `update()` applies to `weights`. MXNet does not have this method.
+
+        Both are arrays, lists or dictionaries of arrays with the same keys. A Block, its Parameters or a list of them
+        have both. The weights may also be passed to `update(weights)`. States, such as momentum, are kept by key.
+        Gradients that were handed in before and not applied are replaced.
+        """
+        from .by_hand import ByHand  # it imports this module
+
+        self.update = ByHand(self, gradients, weights)  # type: ignore[method-assign]
+
+    _updater_by_hand: Any = None  # the Updater with the states of weights updated by `update()`
+
     def create_state_multi_precision(self, index: Index, weight: NDArray) -> Any:
         """Return the state of a weight. With `multi_precision`, it is (float32 copy, state) for half precision."""
         if self.multi_precision and is_half(weight):
@@ -296,7 +309,8 @@ class Optimizer:
         return Optimizer.opt_registry[name.lower()](**kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key not in ("param_dict", "_loaded_counts")}
+        left_out = ("param_dict", "_loaded_counts", "update", "_updater_by_hand")
+        return {key: value for key, value in vars(self).items() if key not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, param_dict={}, _loaded_counts=dict(state["_index_update_count"]))

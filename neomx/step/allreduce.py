@@ -122,7 +122,8 @@ class AllReduce(StepStrategy):
         """The divisor that all workers agree on, for gradients that are already summed."""
         assert self._rounds is not None
         said = self.training.samples(divisor)
-        return self._rounds.step(self._number, divisor, said, reduces=False, compared=self.compared()).divisor
+        round = self._rounds.step(self._number, divisor, said, reduces=False, compared=self.compared())
+        return self.divisor_of(round)
 
     def _exchange(self, divisor: float, ignore_stale: bool = True, updates: bool = False) -> list[bool]:
         """Sum this round's gradients. Return, for each parameter, whether no worker computed a gradient for it."""

@@ -11,6 +11,8 @@
 | a StepStrategy                             | that strategy                                                         |
 
 If a layout (`mx.parallel`) manages the parameters, it determines how gradients are combined and `kvstore` must not.
+For a model that `mx.parallel.data_parallel` has prepared, all workers train together unless `kvstore` names a store
+that workers share: a Trainer with `DataParallel`, a Module with 'dist_sync'.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from ..kvstore.collective import CollectiveStore
 from ..kvstore.remote import RemoteStore
 from ..kvstore.shared import SharedStore
 from .allreduce import AllReduce
+from .data_parallel import DataParallel
 from .one_device import OneDevice
 from .servers import Servers
 from .store import Store
@@ -81,6 +84,15 @@ class Asked:
         if isinstance(self.kvstore, str) and kv.is_distributed(self.kvstore):
             self.kvstore = kv.create(self.kvstore)
 
+    def join_workers(self) -> None:
+        """Combine gradients over all workers of the job, unless the program has named a store that workers share."""
+        if self.is_between_workers or session.world().size == 1:
+            return
+        if self.update_on_kvstore:
+            raise ValueError("update_on_kvstore=True: every worker updates a data parallel model itself. Leave it out")
+        self.kvstore = DataParallel(None if self.compression is None else compress.make(self.compression))
+        self.update_on_kvstore = self.compression = None
+
     def begin_alike(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
         """Broadcast the values of these tensors from the first worker, if the workers step together."""
         if isinstance(self.kvstore, StepStrategy):
@@ -101,6 +113,20 @@ def refuse_second_exchange(asked: Asked, optimizer: object) -> None:
                 f"kvstore={shown} and {type(optimizer).__name__} would both sum the gradients of all workers. Pass "
                 "kvstore=None, or the optimizer without its wrapper"
             )
+
+
+def store_of_workers(kvstore: Any) -> Any:
+    """Return the store with which a Module trains on all workers: 'dist_sync', or `kvstore` if workers share it."""
+    return kvstore if Asked(kvstore).is_between_workers or session.world().size == 1 else "dist_sync"
+
+
+def take_own_strategy(asked: Asked, optimizer: Any, contexts: int) -> Any:
+    """Let an optimizer that has its own strategy combine gradients with it. Return the optimizer for the updates."""
+    if isinstance(optimizer, OptimizerWithStrategy) and contexts == 1 and not asked.is_between_workers:
+        own = optimizer.own_strategy()
+        if own is not None:
+            asked.kvstore, optimizer = own
+    return optimizer
 
 
 def choose(asked: Asked, contexts: int, largest: int, layout: Callable[[], StepStrategy] | None = None) -> StepStrategy:

@@ -19,6 +19,26 @@ from .serialize import fromjson, load, load_json  # noqa: F401
 from .symbol import Symbol
 from .utils import *  # noqa: F403
 
+# Functions of `neomx.networks`, which is loaded when one of them is first used, because it imports this package.
+_NETWORKS = {
+    "Bert",
+    "DeConvolution",
+    "Fft",
+    "GPT2",
+    "HammingWindow",
+    "Ifft",
+    "LSTM",
+    "Leading",
+    "Mixup",
+    "MultiHeadAttention",
+    "RandomFlip",
+    "RandomRotation",
+    "Resnet",
+    "SelfAttention",
+    "VGG",
+    "dequantize",
+    "quantize",
+}
 _PLACES = {"_contrib_": contrib, "_linalg_": linalg, "_image_": image, "_sparse_": sparse, "_random_": random}
 
 
@@ -46,4 +66,12 @@ _place_functions()
 def __getattr__(name: str) -> Any:
     if name in ("np", "npx", "numpy", "numpy_extension"):  # imported lazily, because they import this package
         return import_module("neomx.numpy_extension.fronts").of_symbols(name)
-    raise AttributeError(f"module 'mx.sym' has no attribute {name!r}.{suggest(name, globals())}")
+    if name == "to_static":  # likewise
+        return import_module("neomx.gluon.static").to_static
+    if name in _NETWORKS:
+        return getattr(import_module("neomx.networks"), name)
+    raise AttributeError(f"module 'mx.sym' has no attribute {name!r}.{suggest(name, __dir__())}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_NETWORKS, "to_static"})

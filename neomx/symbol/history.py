@@ -19,7 +19,7 @@ from ..ops.slicing import forward_slice
 from ..ops.table import OPS, Op
 from .build import text_of
 from .graph import Entry, Node, rebuilt
-from .rewrite import spelled_out
+from .spelling import spelled_out
 from .symbol import Symbol
 
 # An array maps to the same variable in every symbol, as variables are identified by name. MXNet numbers variables and
@@ -40,6 +40,14 @@ def recorded_symbol(array: NDArray) -> Symbol:
             "arrays with attach_grad(), and call get_symbol before backward, or pass retain_graph=True to backward"
         )
     return Symbol([_Graph().entry(source_of(array))])
+
+
+def traced_symbol(outputs: Sequence[NDArray], inputs: Sequence[tuple[str, NDArray]]) -> Symbol:
+    """Return the graph of recorded outputs. The variables of the inputs, given as (name, array), get these names."""
+    for name, array in inputs:
+        _variables[array.to_torch()] = Node(None, name)
+    graph = _Graph()
+    return Symbol([graph.entry(source_of(each)) for each in outputs])
 
 
 def _unmade(sources: Sequence[Source]) -> list[Step]:

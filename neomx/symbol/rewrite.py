@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..ops.cross_entropy import CROSS_ENTROPY
 from ..ops.rnn import RNN_OF_PARTS
 from ..ops.table import OPS, Op
 from .graph import Entry, Node, topological
-
-# Creates a node from an op, its inputs and attributes, and returns the node's outputs.
-Make = Callable[[Op, Sequence[Any], dict[str, Any]], list[Entry]]
-
 
 # Ops that MXNet never merges, although equal inputs produce equal results.
 _APART = {
@@ -136,18 +132,3 @@ def _cross_entropy(node: Node, uses: Counter[int]) -> Other | None:
     if logs.op is not OPS["log_softmax"] or logs.values.get("axis", -1) != -1 or not plain or uses[id(logs)] > 1:
         return None
     return CROSS_ENTROPY, [logs.inputs[0], picked.inputs[1]], {}
-
-
-def spelled_out(op: Op, inputs: Sequence[Any], values: dict[str, Any], make: Make) -> list[Entry] | None:
-    """Expand an op that fuses several MXNet ops into those ops, using `make`. Return None for all other ops."""
-    if op is RNN_OF_PARTS:
-        before = len(OPS["RNN"].input_names(OPS["RNN"].converted(values))) - 1
-        flat = [make(OPS["Reshape"], [part], {"shape": (-1,)})[0] for part in inputs[before:]]
-        packed = make(OPS["_rnn_param_concat"], flat, {"dim": 0})[0]
-        return make(OPS["RNN"], [inputs[0], packed, *inputs[1:before]], values)
-    if op is CROSS_ENTROPY:
-        logs = make(OPS["log_softmax"], inputs[:1], {"axis": -1})[0]
-        picked = make(OPS["pick"], [logs, inputs[1]], {"axis": -1, "keepdims": True})[0]
-        losses = make(OPS["negative"], [picked], {})
-        return make(OPS["mean"], losses, {"axis": (0,), "exclude": True}) if values.get("by_example") else losses
-    return None

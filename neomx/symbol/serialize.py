@@ -12,6 +12,7 @@ from ..ops.table import OP_ERRORS, get_op
 from .build import hint_starts, made_variable
 from .control_ops import CONTROL, Subgraph, check_node
 from .graph import ANNOTATIONS, Entry, Node, annotated, is_annotation, rebuilt, topological
+from .spelling import expanded, restored
 from .symbol import Symbol
 
 _MOST_OUTPUTS, _MOST_DEPTH = 1 << 16, 32  # limits for the total outputs of a file, and for nested graphs
@@ -52,6 +53,7 @@ def graph_of(heads: Sequence[Entry]) -> dict[str, Any]:
 
 
 def _graph_of(heads: Sequence[Entry]) -> dict[str, Any]:
+    heads = expanded(heads)
     order = topological(node for node, _ in heads)
     number = {id(node): i for i, node in enumerate(order)}
     version: dict[int, int] = {}  # for each variable, the number of ops that have modified it so far
@@ -144,7 +146,7 @@ class _Reader:
         heads = _entries(graph.get("heads"), nodes, "heads")
         if not heads:
             raise MXNetError("not a symbol's JSON: 'heads' is missing")
-        return heads
+        return restored(heads)
 
     def _count(self, node: Node, where: str) -> int:
         """Return the number of outputs of a node."""

@@ -40,8 +40,10 @@ def test_pages_are_up_to_date():
 
 def test_every_result_has_a_section_and_a_benchmark():
     names = {path.stem for path in (ROOT / "benchmarks" / "results").glob("*.json")}
-    assert names <= set(figures.SECTIONS) == {*measure.BENCHMARKS, "coverage"}  # of `make coverage`
-    assert {needed for needed, _ in figures.BLOCKS.values()} <= set(figures.SECTIONS)
+    assert set(figures.SECTIONS) == {*measure.BENCHMARKS, "coverage"}  # of `make coverage`
+    own = {"task_runs"}  # of `make tasks`, for docs/tasks.md
+    assert names <= {*figures.SECTIONS, *own}
+    assert {needed for needed, _ in figures.BLOCKS.values()} <= {*figures.SECTIONS, *own}
     assert all((ROOT / "benchmarks" / f"{name}.py").exists() for name in measure.BENCHMARKS)
 
 
@@ -176,8 +178,34 @@ def others():
     yield result("coverage", row("lines run by the quick tests", "all of neomx", "share", [0.875], by="tests"))
 
 
+def curve(*losses):
+    return [{"epoch": at + 1, "loss": loss, "accuracy": 1 - loss} for at, loss in enumerate(losses)]
+
+
+def task_runs():
+    more = {"metric": "accuracy", "target": 0.5, "lower": False, "seconds": 7.0, "samples_per_second": 10.0}
+    curves = {"1": curve(0.5, 0.25), "2": curve(0.5, 0.25005)}
+    one = {**more, "seeds": [1], "values": {"1": [0.75], "2": [0.74995]}, "curves": curves}
+    three = {**one, "seeds": [1, 2, 3], "values": {"1": [0.5, 0.6, 0.7], "2": [0.6, 0.7, 0.8]}}
+    pairs = {"by": "2 workers", "against": "1 worker"}
+    rows = [record.row("Text", "equal", "", [0.75], [0.75], **pairs, **one)]
+    return result("task_runs", *rows, record.row("Other data", "random", "", [0.7], [0.6], **pairs, **three))
+
+
+def test_tasks_show_the_difference_of_their_curves_or_the_range_of_seeds(tree):
+    task_runs().save(str(tree / "benchmarks" / "results" / "task_runs.json"))
+    (tree / "docs" / "tasks.md").write_text("<!-- figures: tasks-table -->\n<!-- end figures -->\n")
+    assert figures.main([], tree) == 0
+    text = (tree / "docs" / "tasks.md").read_text()
+    assert "| equal | accuracy | at least 0.5 | 0.750 | 0.750 | 1e-04 | 7 s |" in text
+    assert "| 0.600 (0.500 to 0.700) | 0.700 (0.600 to 0.800) | 3 seeds |" in text
+    for name in ("text", "other-data"):
+        drawing = ElementTree.parse(tree / "docs" / "drawings" / f"tasks-{name}.svg").getroot()
+        assert len([each for each in drawing.iter() if each.tag.endswith("polyline")]) == 2
+
+
 def test_every_block_and_section_can_be_made():
-    found = {each.name: each for each in (trained(), *others())}
+    found = {each.name: each for each in (trained(), task_runs(), *others())}
     for name in figures.BLOCKS:
         text = figures.text_of(name, found)
         assert figures.NOT_MEASURED not in text
@@ -185,7 +213,7 @@ def test_every_block_and_section_can_be_made():
     page = figures.page(found)
     assert page.count(figures.NOT_MEASURED) == 1  # np_step
     for name, each in found.items():
-        if figures.drawn_rows(name, each):
+        if name in figures.SECTIONS and figures.drawn_rows(name, each):
             ElementTree.fromstring(figures.svg(name, each))
     assert "communication, 0 ms" in figures.text_of("dist-link", found)
     assert "takes 0.50 of the time of torch DDP and 0.50 of" in figures.text_of("dist-sentence", found)

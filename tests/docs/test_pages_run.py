@@ -9,10 +9,14 @@ from doc_pages import DOCS, blocks, runs
 from launching import LIMIT, environment
 
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
+GUIDE = sorted((DOCS / "guide").glob("*.md"))  # its pages in Chinese have the same code
+# Other pages of docs/ show parts of programs that do not run by themselves.
+TOPICS = ("index", "networks", "guide-names", "learn", "learn-less-labels")
+TOPICS += ("augmentation", "augmentation-audio", "augmentation-text")
 OTHERS = [
     page
-    for page in (DOCS / "index.md", *sorted(DOCS.glob("*/*.md")))
-    if page not in TUTORIALS and any(map(runs, blocks(page)))
+    for page in (*(DOCS / f"{name}.md" for name in TOPICS), *sorted(DOCS.glob("*/*.md")))
+    if page not in TUTORIALS + GUIDE and any(map(runs, blocks(page)))
 ]
 
 
@@ -28,6 +32,12 @@ def follow(*pages):
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_tutorial_runs_as_printed(page):
     assert follow(page) == ""
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_guide_runs_as_printed(half):
+    assert len(GUIDE) > 30
+    assert follow(*GUIDE[half::2]) == ""
 
 
 def test_code_on_other_pages_runs():

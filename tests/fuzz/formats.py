@@ -15,7 +15,7 @@ import torch
 
 import neomx as mx
 from neomx.base import MXNetError
-from neomx.formats import idx, params, picture, records, safetensors
+from neomx.formats import idx, params, picture, records, safetensors, wav
 from neomx.io.lists import read_list
 from neomx.optimizer import states
 from neomx.optimizer.updater import Updater
@@ -242,6 +242,26 @@ def _read_idx(data: bytes, folder: str) -> None:
     idx.read(_stored(data, folder, "a-idx3-ubyte"))
 
 
+# ---- WAV ----
+
+
+def _wav_seeds(folder: str) -> list[bytes]:
+    seeds = []
+    for encoding in wav.ENCODINGS:
+        path = os.path.join(folder, f"{encoding}.wav")
+        wav.write(path, np.linspace(-1, 1, 30).reshape(-1, 2 if encoding == "int24" else 1), 8000, encoding)
+        seeds.append(_content(path))
+    extensible = struct.pack("<HHIIHHHHIH14s", 0xFFFE, 1, 8000, 16000, 2, 16, 22, 16, 4, 1, bytes(14))
+    chunks = b"LIST" + struct.pack("<I", 3) + b"abc\0" + b"fmt " + struct.pack("<I", 40) + extensible
+    content = b"WAVE" + chunks + b"data" + struct.pack("<I", 8) + bytes(8)
+    return [*seeds, b"RIFF" + struct.pack("<I", len(content)) + content]
+
+
+def _read_wav(data: bytes, folder: str) -> None:
+    _ignore(wav.read, data, 2, 3)
+    mx.gluon.data.audio.load(_stored(data, folder, "a.wav"))
+
+
 # ---- text ----
 
 
@@ -345,6 +365,7 @@ def formats(folder: str) -> dict[str, Format]:
         "records": Format(_record_seeds(folder), _change_records, _read_records),
         "safetensors": Format(_safetensors_seeds(folder), _change_safetensors, _read_safetensors),
         "idx": Format(_idx_seeds(folder), _bytes, _read_idx),
+        "wav": Format(_wav_seeds(folder), _bytes, _read_wav),
         "libsvm": Format([rows], _change_text(b" :\n"), _read_libsvm),
         "csv": Format([table], _change_text(b",\n"), _read_csv),
         "lst": Format([b"0\t1.0\ta.png\n1\t0\t2.5\tb/c.png\n"], _change_text(b"\t\n"), _read_list),

@@ -14,7 +14,7 @@ import pkgutil
 import sys
 import tempfile
 
-HIDDEN = {"cryptography", "cv2", "graphviz", "onnx", "onnxscript", "scipy", "tensorboard", "transformers"}
+HIDDEN = {"cryptography", "cv2", "graphviz", "onnx", "onnxscript", "scipy", "tensorboard", "tokenizers", "transformers"}
 # Programs, and modules that change the process when they are imported.
 NOT_IMPORTED = {"neomx.__main__", "neomx.compat.startup.sitecustomize"}
 
@@ -63,6 +63,10 @@ def export_onnx(mx, folder):
     mx.onnx.import_model(path)
 
 
+def subwords(mx, folder):
+    mx.gluon.data.text.SubwordTokenizer.train(["one text"], 300)
+
+
 def measure_network(mx, folder):
     from neomx.comm import wire
     from neomx.doctor import measure
@@ -81,6 +85,7 @@ CALLS = {
     "tensorboard": [tensorboard, tensorboard_sink],
     "viz": [viz],
     "onnx": [export_onnx],
+    "text": [subwords],
 }
 WORK_WITHOUT = {"wire": [measure_network]}  # functions that the extra only makes faster
 

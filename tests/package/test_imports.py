@@ -72,6 +72,7 @@ step: base comm context events kvstore ndarray optimizer
 # comm: datasets and SyncBatchNorm know the workers
 gluon: autograd base comm context dtype events formats image initializer kvstore metric name ndarray numpy
     numpy_extension ops optimizer process recordio sample step symbol
+autodiff: base context gluon name ndarray operator symbol
 callback: model
 check: base compat formats gluon initializer kvstore metric ops optimizer registry symbol
 # gluon: mx.dist.shard returns a part of a dataset
@@ -80,16 +81,20 @@ horovod: base comm events formats gluon kvstore ndarray optimizer process step
 model: base kvstore module ndarray process step symbol
 module: base callback comm context events executor executor_manager formats gluon initializer io kvstore metric model
     ndarray optimizer process step symbol
+networks: gluon name symbol
 onnx: base context convert dtype gluon ndarray ops symbol
 # gluon, io: datasets for tests
 test_utils: autograd base context executor formats gluon io ndarray symbol util
 # module: a BucketingModule is converted too
 amp: base context dtype gluon module name ndarray ops symbol
+distributed: dist gluon ndarray
 rnn: base gluon initializer io model ndarray ops symbol
 contrib: amp autograd base gluon io module ndarray onnx registry symbol
-parallel: amp autograd base comm context dtype formats gluon initializer ndarray ops optimizer process step
+parallel: amp autograd base comm context dist distributed dtype formats gluon initializer io module ndarray ops
+    optimizer process step
 # monitor: flags follow from registered sinks; parallel: --layout is checked before anything starts
 launch: base comm monitor parallel programs
+learn: autograd base comm context dist gluon metric name ndarray ops parallel random step symbol
 __main__: launch
 """
 # Modules that import each other and belong together: arrays, symbols, and training a symbol.

@@ -8,7 +8,7 @@ def digits(folder=None):
 
     They are the 5000 and 1000 digits included in neomx, or the whole of MNIST if `folder` has its four files.
     """
-    if folder is None:
+    if not folder:
         return sample.digits()
     train, test = (gluon.data.vision.MNIST(folder, train=train)[:] for train in (True, False))
     return train[0].asnumpy()[..., 0], train[1], test[0].asnumpy()[..., 0], test[1]

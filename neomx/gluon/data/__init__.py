@@ -1,6 +1,6 @@
 """Datasets, samplers, and DataLoader, which creates batches."""
 
-from . import dataloader, dataset, place, sampler, shard, vision
+from . import audio, dataloader, dataset, place, sampler, shard, text, vision
 from .dataloader import DataLoader
 from .dataset import ArrayDataset, Dataset, RecordFileDataset, SimpleDataset
 from .sampler import BatchSampler, FilterSampler, RandomSampler, Sampler, SequentialSampler, SplitSampler
@@ -19,10 +19,12 @@ __all__ = [
     "ShardedDataset",
     "SimpleDataset",
     "SplitSampler",
+    "audio",
     "dataloader",
     "dataset",
     "place",
     "sampler",
     "shard",
+    "text",
     "vision",
 ]

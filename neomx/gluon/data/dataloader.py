@@ -170,6 +170,11 @@ class DataLoader:
         lists = self._start()
         return lists.follow((self._deliver(self._make(indices, lists)) for indices in lists), self)
 
+    def unreported(self) -> Iterator[Any]:
+        """Return the batches of the next pass, for an object that reports the progress of its own loop."""
+        lists = self._start()
+        return lists.unreported(self._deliver(self._make(indices, lists)) for indices in lists)
+
     def _start(self) -> Pass:
         """Return the next pass over the lists of indices."""
         if isinstance(self._batch_sampler, ShardedBatches):
@@ -179,9 +184,10 @@ class DataLoader:
         return Pass(iter(self._batch_sampler), self._epochs - 1, steps)
 
     def _make(self, indices: Any, lists: Pass) -> Any:
+        seeds = lists.seeds(indices)  # drawn even if no item needs it: the program's numbers do not depend on the way
         if self._at_once:
             return _gather(self._dataset, indices)
-        return make_batch(self._dataset, self._batchify_fn, indices, lists.seeds(indices))
+        return make_batch(self._dataset, self._batchify_fn, indices, seeds)
 
     def _ahead(self) -> Iterator[Any]:
         """Start prefetching an epoch and return its batches."""

@@ -67,6 +67,12 @@ class Pass(Iterator[Any]):
             state.batch = before
             emit("epoch_end", loader=loader, number=self.number)
 
+    def unreported(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches for an object that reports its progress itself, such as a Module."""
+        self._begin()
+        yield from batches
+        self._finish()
+
     def _begin(self) -> None:
         """Called when the program requests the first batch."""
 

@@ -33,8 +33,11 @@ class ShardedDataset(Dataset):
     """One worker's shard of a dataset, as `mx.dist.shard` returns it, for use in a DataLoader.
 
     Each iteration of the loader is the next epoch. `epoch` is the number of that epoch. Set it to resume an interrupted
-    training. The length and the items of this dataset are those of this worker in that epoch.
+    training. The length and the items of this dataset are those of this worker in that epoch. `batch_size` is the
+    number of samples of this worker in a batch, for `Module.fit` and `FeedForward.fit`. A DataLoader has its own.
     """
+
+    batch_size: int | None = None
 
     def __init__(self, dataset: Any, shuffle: bool = False, seed: int = 0, rank: int = 0, size: int = 1):
         if not 0 <= rank < size:
@@ -68,7 +71,7 @@ class ShardedDataset(Dataset):
 
     def _of(self, dataset: Dataset) -> ShardedDataset:
         made = ShardedDataset(dataset, self.shuffle, self.seed, self.rank, self.size)
-        made.epoch = self.epoch
+        made.epoch, made.batch_size = self.epoch, self.batch_size
         return made
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> ShardedDataset:

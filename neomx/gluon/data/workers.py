@@ -31,13 +31,24 @@ import numpy as np
 import torch
 
 from ...base import MXNetError, modes
-from ...ops.random import each_with_own_random
+from ...ops.random import SampleRandom, drawing_from
 from .place import Seeds
+
+_BATCH = 1  # after the key of a sample: the numbers of the batch that begins with it
 
 
 def make_batch(dataset: Any, batchify_fn: Callable[[Any], Any], indices: Any, seeds: Seeds) -> Any:
-    """Return `batchify_fn` applied to the items with these indices. Each item draws its own random numbers."""
-    return batchify_fn([dataset[i] for i in each_with_own_random(seeds.keyed(indices))])
+    """Return `batchify_fn` applied to the items with these indices. Each item draws its own random numbers.
+
+    `batchify_fn` draws numbers that depend on the first item, and not those of the item.
+    """
+    items, first = [], None
+    for key, index in seeds.keyed(indices):
+        first = first or key
+        with drawing_from(SampleRandom(key)):
+            items.append(dataset[index])
+    with drawing_from(SampleRandom((*(first or seeds.base), _BATCH))):
+        return batchify_fn(items)
 
 
 class WorkerPool:

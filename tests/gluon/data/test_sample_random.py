@@ -121,3 +121,45 @@ def test_transforms_of_vision_follow_the_sample():
 
     np.testing.assert_array_equal(batch(), batch(num_workers=2))
     np.testing.assert_array_equal(batch(), batch(num_workers=3, thread_pool=True))
+
+
+def test_error_in_a_sample_leaves_the_generator_of_the_program():
+    def fail(index):
+        raise ValueError(index)
+
+    with pytest.raises(ValueError) as kept:  # keeps the traceback, and with it the frames
+        next(iter(DataLoader(SimpleDataset([0, 1]).transform(fail), 2)))
+    drawn = []
+    for _ in range(2):
+        mx.random.seed(1)
+        drawn.append(mx.nd.random.uniform(shape=(1,)).asscalar())
+    assert drawn[0] == drawn[1] and kept.value.args == (0,)
+
+
+@pytest.mark.parametrize("options", [{"num_workers": 2, "thread_pool": True}, {"num_workers": 2}])
+def test_batchify_draws_the_same_numbers_in_any_process(options):
+    def numbers(**options):
+        mx.random.seed(1)
+        draw = [np.array([mx.random.rng().random(), mx.nd.random.uniform(shape=(1,)).asscalar()])]
+        loader = DataLoader(
+            SimpleDataset(list(range(6))),
+            2,
+            batchify_fn=lambda items: np.array([mx.random.rng().random(), mx.nd.random.uniform(shape=(1,)).asscalar()]),
+            **options,
+        )
+        return np.array(draw + list(loader) + [mx.nd.random.uniform(shape=(2,)).asnumpy()])
+
+    here = numbers()
+    np.testing.assert_array_equal(here, numbers(**options))
+    assert len(np.unique(here[:, 0])) == len(here)
+
+
+@pytest.mark.parametrize("options", [{"num_workers": 2, "thread_pool": True}, {"num_workers": 1}])
+def test_numbers_of_the_program_do_not_depend_on_processes(options):
+    def following(**options):
+        mx.random.seed(1)
+        for _ in DataLoader(gluon.data.ArrayDataset(np.zeros((4, 1), "float32")), 2, **options):
+            pass
+        return mx.nd.random.uniform(shape=(1,)).asscalar()
+
+    assert following() == following(**options)

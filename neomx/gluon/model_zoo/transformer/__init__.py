@@ -19,12 +19,14 @@ from ...block import HybridBlock
 from .bert import BERT, BERTClassifier, BERTMaskedLM, bert_base, bert_large, bert_medium, bert_small, bert_tiny
 from .gpt2 import GPT2, gpt2_large, gpt2_medium, gpt2_small, gpt2_tiny, gpt2_xl
 from .huggingface import load_huggingface
+from .parts import MultiHeadAttention
 
 __all__ = [
     "BERT",
     "BERTClassifier",
     "BERTMaskedLM",
     "GPT2",
+    "MultiHeadAttention",
     "bert_base",
     "bert_large",
     "bert_medium",

@@ -49,35 +49,60 @@ def dense(units: int, in_units: int, init: Any = INIT, **kwargs: Any) -> Dense:
     return Dense(units, flatten=False, in_units=in_units, weight_initializer=init, **kwargs)
 
 
-class Attention(HybridBlock):
-    """Self-attention with `heads` heads. With `causal`, steps do not attend to later steps."""
+class MultiHeadAttention(HybridBlock):
+    """Attention of a query to keys and values with `heads` heads: (batch, time, any) to (batch, time of query, units).
+
+    The default size of a head is units / heads. With `causal`, steps do not attend to later steps.
+    """
 
     def __init__(
         self,
         units: int,
         heads: int,
-        causal: bool,
-        dropout: float,
+        head_size: int | None = None,
+        causal: bool = False,
+        dropout: float = 0.0,
+        in_units: int = 0,
         init: Any = INIT,
         out_init: Any = INIT,
         **kwargs: Any,
     ):
-        if units % heads:
+        if head_size is None and units % heads:
             raise ValueError(f"units must be a multiple of heads, received units={units}, heads={heads}")
         super().__init__(**kwargs)
+        head_size = head_size or units // heads
         self.heads = heads  # read by tensor parallelism before it shards the heads
-        self._kwargs = {"head_size": units // heads, "dropout": dropout}
+        self._kwargs = {"head_size": head_size, "dropout": dropout}
         self._causal = causal
+        inner = heads * head_size
         with self.name_scope():
-            self.query = dense(units, units, init, prefix="query_")
-            self.key = dense(units, units, init, prefix="key_")
-            self.value = dense(units, units, init, prefix="value_")
-            self.out = dense(units, units, out_init, prefix="out_")
+            self.query = dense(inner, in_units, init, prefix="query_")
+            self.key = dense(inner, in_units, init, prefix="key_")
+            self.value = dense(inner, in_units, init, prefix="value_")
+            self.out = dense(units, inner, out_init, prefix="out_")
             self.drop = Dropout(dropout)
 
-    def hybrid_forward(self, F: Any, x: Any, valid_length: Any = None) -> Any:
+    def hybrid_forward(self, F: Any, query: Any, key: Any, value: Any, valid_length: Any = None) -> Any:
+        """Return the attention output. `valid_length` (batch,) has the number of valid keys, by default all."""
+        return self._mixed(F, self._causal, self.query(query), self.key(key), self.value(value), valid_length)
+
+    def _mixed(self, F: Any, causal: bool, query: Any, key: Any, value: Any, valid_length: Any = None) -> Any:
+        lengths = () if valid_length is None else (valid_length,)
+        mixed = F.contrib.attention(
+            query, key, value, *lengths, use_valid_length=bool(lengths), causal=causal, **self._kwargs
+        )
+        return self.drop(self.out(mixed))
+
+
+class Attention(MultiHeadAttention):
+    """Self-attention with `heads` heads. With `causal`, steps do not attend to later steps."""
+
+    def __init__(self, units: int, heads: int, causal: bool, dropout: float, **kwargs: Any):
+        super().__init__(units, heads, causal=causal, dropout=dropout, **({"in_units": units} | kwargs))
+
+    def hybrid_forward(self, F: Any, x: Any, valid_length: Any = None) -> Any:  # type: ignore[override]
         """Return the attention output, with the shape of `x`: (batch, time, units)."""
-        return self._mixed(F, self._causal, self.query(x), self.key(x), self.value(x), valid_length)
+        return super().hybrid_forward(F, x, x, x, valid_length)
 
     def forward(self, x: Any, *args: Any) -> Any:
         """Like `hybrid_forward`. Given a LayerMemory, `x` continues the cached sequence."""
@@ -86,13 +111,6 @@ class Attention(HybridBlock):
         (memory,) = args
         causal = memory.is_empty
         return self._mixed(nd, causal, self.query(x), *memory.extend(self.key(x), self.value(x)))
-
-    def _mixed(self, F: Any, causal: bool, query: Any, key: Any, value: Any, valid_length: Any = None) -> Any:
-        lengths = () if valid_length is None else (valid_length,)
-        mixed = F.contrib.attention(
-            query, key, value, *lengths, use_valid_length=bool(lengths), causal=causal, **self._kwargs
-        )
-        return self.drop(self.out(mixed))
 
 
 class FeedForward(HybridBlock):

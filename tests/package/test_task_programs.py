@@ -15,3 +15,13 @@ def test_short_run_reaches_its_target(program):
     assert run.returncode == 0, run.stdout + run.stderr
     assert "on 2 worker(s)" in run.stdout and "target:" in run.stdout
     assert "a separate model" not in run.stderr, run.stderr
+
+
+def test_every_program_is_measured_and_described(monkeypatch):
+    monkeypatch.syspath_prepend(str(TASKS.parents[1] / "benchmarks"))
+    import task_runs
+
+    names = {program.stem for program in PROGRAMS}
+    assert {case.program for case in task_runs.CASES} == names
+    page = (TASKS.parents[1] / "docs" / "tasks.md").read_text()
+    assert [name for name in names if f"`{name}.py`" not in page] == []

@@ -1,0 +1,1 @@
+"""Data that the tasks make, so that they need no download."""

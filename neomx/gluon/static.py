@@ -1,0 +1,105 @@
+"""`mx.sym.to_static`: a Symbol of a Symbol, of a HybridBlock, or of a function on arrays."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from .. import autograd, symbol
+from ..base import MXNetError
+from ..ndarray import NDArray
+from ..symbol import Symbol
+from ..symbol.history import traced_symbol
+from .block import HybridBlock, SymbolBlock
+from .cached import joined
+from .structure import flatten
+
+__all__ = ["to_static"]
+
+Output = TypeVar("Output", Symbol, NDArray)
+
+
+def to_static(x: Any, *inputs: Any) -> Symbol:
+    """Return the graph of a Symbol (itself), of a HybridBlock or of a function.
+
+    A HybridBlock is called with `inputs`, which are symbols or names, by default `data`, or `data0`, `data1` and so on
+    for several inputs. Arrays stand for as many of these names. A function is called with them too, by default with
+    variables named after its parameters. If it needs arrays, because it calls functions of `mx.nd`, pass arrays: it is
+    recorded once on them, and their variables have the names of its parameters. Other arrays that it uses become
+    variables `null0`, ... then. As in every trace, Python's branches and loops run once.
+    """
+    if isinstance(x, Symbol):
+        return x
+    if isinstance(x, SymbolBlock) and not inputs:
+        return joined(flatten(x._outputs)[0])
+    if isinstance(x, HybridBlock):
+        named = inputs and not any(isinstance(each, NDArray) for each in inputs)
+        variables = [*map(_variable, inputs)] if named else _inputs_of(x, len(inputs))
+        return _called(x, variables, type(x).__name__)
+    if not callable(x):
+        raise TypeError(f"to_static expects a Symbol, a HybridBlock or a function, received {type(x).__name__}")
+    if any(isinstance(each, NDArray) for each in inputs):
+        return _recorded(x, inputs)
+    return _called(x, [*map(_variable, inputs)] or [symbol.var(name) for name in _parameters(x)], _name(x))
+
+
+def _variable(given: Any) -> Symbol:
+    if isinstance(given, (Symbol, str)):
+        return symbol.var(given) if isinstance(given, str) else given
+    raise TypeError(f"inputs must be Symbols or names, or all arrays, received {type(given).__name__}")
+
+
+def _called(function: Callable[..., Any], inputs: Sequence[Symbol], name: str) -> Symbol:
+    """Return the result of a call on symbols."""
+    try:
+        found = function(*inputs)
+    except Exception as error:
+        raise MXNetError(
+            f"to_static: {name} cannot be traced with symbols: {type(error).__name__}: {error}. Pass example arrays, "
+            "as in to_static(function, x), or compute only with operators, methods and mx.np"
+        ) from error
+    return joined(_outputs(found, Symbol, name))
+
+
+def _outputs(found: Any, kind: type[Output], name: str) -> list[Output]:
+    """Return the results of a call, in nested lists or tuples, as one list."""
+    if isinstance(found, (list, tuple)):
+        return [output for each in found for output in _outputs(each, kind, name)]
+    if not isinstance(found, kind):
+        raise MXNetError(f"to_static: {name} must return a {kind.__name__} or several, returned {type(found).__name__}")
+    return [found]
+
+
+def _recorded(function: Callable[..., Any], examples: Sequence[Any]) -> Symbol:
+    """Return the graph of the ops that a function calls on arrays."""
+    known_names = _parameters(function, with_defaults=True)
+    names = [*known_names[: len(examples)], *(f"data{i}" for i in range(len(known_names), len(examples)))]
+    arrays = [each.copy() if isinstance(each, NDArray) else each for each in examples]
+    given = [(name, array) for name, array in zip(names, arrays, strict=True) if isinstance(array, NDArray)]
+    for _, array in given:
+        array.attach_grad()
+    with autograd.record():
+        outputs = _outputs(function(*arrays), NDArray, _name(function))
+    return traced_symbol(outputs, given)
+
+
+def _parameters(function: Callable[..., Any], with_defaults: bool = False) -> list[str]:
+    """Return the names of a function's positional parameters, by default of those that a call must give."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise TypeError(f"to_static: {_name(function)} has no signature. Pass its inputs") from None
+    return [each.name for each in found if each.kind in kinds and (with_defaults or each.default is each.empty)]
+
+
+def _inputs_of(block: HybridBlock, count: int) -> list[Symbol]:
+    """Return variables for `count` arguments, by default those that a call of `hybrid_forward` must give."""
+    wanted = [name for name in _parameters(block.hybrid_forward)[1:] if name not in block._reg_params]
+    count = count or max(1, len(wanted))
+    return [symbol.var("data" if count == 1 else f"data{i}") for i in range(count)]
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", type(function).__name__)
