@@ -76,7 +76,7 @@ def main():
     test = episodes(task, test_x, test_y, [7, 8, 9], options.tests, seed=1)
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
     net(*next(iter(test))[:3]) if comparing else net(next(iter(test))[0][0])  # the shapes of the weights
-    trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 2e-3}, kvstore="dist_sync")
+    trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 1e-3}, kvstore="dist_sync")
 
     def accuracy():
         right = count = 0
