@@ -144,7 +144,7 @@ figures: .venv/installed .venv-oracle/installed
 	status=0; .venv/bin/python benchmarks/measure.py $(ONLY) || status=1; \
 		.venv/bin/python scripts/figures.py && exit $$status
 
-# Run the programs of examples/tasks to their targets on one worker and on two, and render docs/tasks.md (an hour).
+# Run examples/tasks to their targets on one worker and on two, and render docs/tasks.md (an hour).
 # ONLY chooses programs: `make tasks ONLY='translation tagging'`.
 tasks: .venv/installed
 	status=0; .venv/bin/python benchmarks/task_runs.py $(ONLY) --json benchmarks/results/task_runs.json || status=1; \
