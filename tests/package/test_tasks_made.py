@@ -8,7 +8,9 @@ import pytest
 
 from neomx.sample import digits
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "tasks"))
+sys.path.append(
+    str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "tasks")
+)  # last: examples/ has a gan too
 
 from detection import answers
 from made.canvases import SIZE, canvases, resized
