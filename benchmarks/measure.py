@@ -38,6 +38,7 @@ BENCHMARKS = {
     "workers": Benchmark((), 1.5),
     "dist": Benchmark((ORACLE, "--rounds", "7"), 6),
     "layouts": Benchmark(("--rounds", "7"), 4),
+    "tasks": Benchmark((), 2.3),
     "flood": Benchmark(("--at", "store", "server", "worker", "--rounds", "6"), 1.7),
 }
 

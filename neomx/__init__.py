@@ -132,9 +132,9 @@ __all__ = [
 
 # Rarely used or slow to import, so `from neomx import *` does not include them.
 _OTHERS = (
-    "autodiff comm_allreduce comm_allreduce_sum comm_broadcast comm_finalize comm_init distributed engine error "
-    "executor_manager learn libinfo library log mod module networks onnx optim parallel parallel_rank profiler rnn rtc "
-    "runtime util visualization viz"
+    "autodiff checkpoint comm_allreduce comm_allreduce_sum comm_broadcast comm_finalize comm_init distributed engine "
+    "error executor_manager learn libinfo library log mod module networks onnx optim parallel parallel_rank profiler "
+    "rnn rtc runtime util visualization viz"
 )
 
 
@@ -169,6 +169,10 @@ if any(name.startswith(_SINKS) and value for name, value in os.environ.items()) 
     from . import monitor
 
     monitor.start_from_environment()
+if (os.environ.get("NEOMX_CHECKPOINT") or os.environ.get("NEOMX_RESUME")) and not _is_command():
+    from . import checkpoint
+
+    checkpoint.start_from_environment()
 if os.environ.get("MXNET_PROFILER_AUTOSTART", "0") not in ("", "0") and not _is_command():
     from . import profiler
 

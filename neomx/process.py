@@ -37,6 +37,7 @@ class Modes(threading.local):
         self.plain = False  # whether torch's own grad mode applies and no tape is kept
         self.np_array = False  # whether Blocks, losses and datasets create mx.np arrays
         self.np_shape = False  # whether indexing a single element returns a scalar, as mx.util.np_shape requires
+        self.tracing: str | None = None  # the function that to_static records; it must not read values of arrays
         self.sample: Any = None  # the random numbers of the sample that a DataLoader creates (ops/random.py)
         self.tape: list[Any] = []  # weak references to the arrays recorded since the last backward
         self.tape_limit = 10_000  # the length of the tape at which dead references are dropped

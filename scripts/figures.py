@@ -320,6 +320,18 @@ def tasks_table(result: Result) -> str:
     return "\n\n".join([*parts, wrapped(f"Measured on {where(result)}, one thread for each worker.")])
 
 
+@block("tasks-speed", "tasks")
+def tasks_speed(result: Result) -> str:
+    """The speed of tasks on two workers, in a sentence."""
+    ratios = [row.ratio for row in result.rows if row.ratio]
+    mean, least = statistics.geometric_mean(ratios), min(ratios)
+    return wrapped(
+        f"On two workers, {len(ratios)} of these tasks train {mean:.2f} times as fast (geometric mean; the least "
+        f"{least:.2f}) as the same networks written by hand in torch with DistributedDataParallel: "
+        "[measurements](measurements.md#tasks)."
+    )
+
+
 def with_blocks(page: str, text: str, results: Results) -> str:
     """Return a page's text with all of its blocks made again."""
 
@@ -479,6 +491,14 @@ SECTIONS = {
         `Schedule1F1B` with four micro-batches.""",
         "s",
     ),
+    "tasks": Section(
+        "Tasks",
+        """Training on two workers with one thread each: networks of [the task programs](tasks.md), hybridized, against
+        the same networks written by hand in torch with DistributedDataParallel, a DataLoader and a fused Adam (a sparse
+        one for recommendation). A step includes loading the batch.""",
+        "samples/s",
+        more_is_better=True,
+    ),
     "flood": Section(
         "A flood of connections",
         """A training while strangers connect 400 times a second to a port of the job. In the control they connect to a
@@ -546,8 +566,9 @@ def group_table(rows: Sequence[Row], code: bool) -> str:
 
 
 def mean_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Geometric means of ratios of times, where a group has several against one other side."""
-    for against in dict.fromkeys(row.against for row in rows if row.unit == "s" and row.by == "neomx"):
+    """Geometric means of ratios, where a group has several against one other side."""
+    units = ("s", "samples/s")
+    for against in dict.fromkeys(row.against for row in rows if row.unit in units and row.by == "neomx"):
         found = [row.ratio for row in rows if row.against == against and row.ratio]
         if len(found) > 2:
             yield f"Geometric mean of the ratios against {against}: {statistics.geometric_mean(found):.2f}."

@@ -41,19 +41,8 @@ def short(value: float) -> str:
 
 
 def shown_value(row: Row) -> str:
-    """Return the name of the curve's value that is drawn: the last one that is reported in every epoch."""
-    return list(row.extra["curves"]["2"][0])[-1]
-
-
-def difference(row: Row) -> float:
-    """Return the largest difference between the curves of one worker and two, relative to the range of their values."""
-    worst = 0.0
-    one, two = row.extra["curves"]["1"], row.extra["curves"]["2"]
-    for name in list(two[0])[1:]:
-        pairs = [(a[name], b[name]) for a, b in zip(one, two, strict=True)]
-        size = max(max(map(abs, pair)) for pair in pairs) or 1.0
-        worst = max(worst, max(abs(a - b) for a, b in pairs) / size)
-    return worst
+    """Return the name of the curve's value that is drawn: the last one that the last epoch reports."""
+    return list(row.extra["curves"]["2"][-1])[-1]
 
 
 def result_of(row: Row, workers: str) -> str:
@@ -70,8 +59,8 @@ def table_rows(rows: Sequence[Row]) -> list[list[str]]:
     for row in rows:
         extra: dict[str, Any] = row.extra
         bound = "at most" if extra["lower"] else "at least"
-        equal = f"{difference(row):.0e}" if len(extra["seeds"]) == 1 else f"{len(extra['seeds'])} seeds"
-        results = [result_of(row, "1"), result_of(row, "2"), equal, f"{extra['seconds']:.0f} s"]
+        apart = f"{extra['difference']:.0e}" if extra["curves"]["2"] else "no curve"
+        results = [result_of(row, "1"), result_of(row, "2"), apart, f"{extra['seconds']:.0f} s"]
         cells.append([row.what, extra["metric"], f"{bound} {extra['target']:g}", *results])
     return cells
 
@@ -80,7 +69,8 @@ HEAD = ["task", "metric", "target", "1 worker", "2 workers", "curves differ by",
 
 
 def drawing(group: str, rows: Sequence[Row]) -> str:
-    """Return an SVG with the curves of a group of tasks, one worker and two."""
+    """Return an SVG with the curves of a group of tasks that have one, one worker and two."""
+    rows = [row for row in rows if row.extra["curves"]["2"]]
     height = TOP + -(-len(rows) // COLUMNS) * CELL_HEIGHT
     width = COLUMNS * CELL_WIDTH + 8
     said = "; ".join(f"{row.what}: {result_of(row, '1')} and {result_of(row, '2')}" for row in rows)
@@ -103,7 +93,7 @@ def drawing(group: str, rows: Sequence[Row]) -> str:
 def cell(row: Row, left: int, top: int) -> list[str]:
     """Return the part of the drawing about one task."""
     name = shown_value(row)
-    curves = {workers: [each[name] for each in curve] for workers, curve in row.extra["curves"].items()}
+    curves = {workers: [each[name] for each in curve if name in each] for workers, curve in row.extra["curves"].items()}
     values = [value for curve in curves.values() for value in curve]
     low, high = min(values), max(values)
     scale = math.log if low > 0 and high / low > 20 else float  # a loss that falls by orders of magnitude

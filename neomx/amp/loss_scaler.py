@@ -49,6 +49,15 @@ class LossScaler:
             self._unskipped = 0
         return found
 
+    def state(self) -> dict[str, float]:
+        """Return the state as numbers by name, for a checkpoint."""
+        return {"scale": self._loss_scale, "next_scale": self._next_loss_scale, "unskipped": self._unskipped}
+
+    def load_state(self, state: dict[str, float]) -> None:
+        """Restore a state that `state` returned."""
+        self._loss_scale, self._next_loss_scale = float(state["scale"]), float(state["next_scale"])
+        self._unskipped = int(state["unskipped"])
+
     def take_over(self, broadcast: Callable[[torch.Tensor], Any]) -> None:
         """Continue with the state of another worker. `broadcast` overwrites a tensor in place."""
         numbers = torch.tensor([self._loss_scale, self._next_loss_scale, self._unskipped], dtype=torch.float64)

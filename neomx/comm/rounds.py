@@ -67,6 +67,7 @@ class Round:
     follows: bool = False  # whether some worker's divisor is known to be a multiple of its samples
     prepares: bool = False  # whether workers prepare for new parameters instead of stepping
     differs: bool = False  # whether some worker has passed another number than its samples in an earlier step
+    stops: bool = False  # whether some worker was told to save a checkpoint and stop
 
     @property
     def active(self) -> list[int]:
@@ -126,6 +127,10 @@ class Rounds:
         self._digest_of: Mapping[str, object] = {}  # the mapping of `_digest`
         self._digest = 0
         self._behind: dict[int, int] = {}  # steppers with outdated weights on some worker, and a current worker
+        self.joined: Counter[int] = Counter()  # by stepper: steps of others that this worker joined without data
+        self.is_complete = True  # whether all workers had data in the last step
+        self.asks_to_stop = False  # whether this worker was told to stop; all workers hear of it in the next round
+        self.stops = False  # whether some worker was told to stop, as all workers know
 
     def enter(self, stepper: Stepper) -> int:
         """Add a stepper and return its number. All workers must add their steppers in the same order."""
@@ -172,6 +177,7 @@ class Rounds:
             self._given[stepper], follows, differs = given, given.follows, given.differs
         round = self._say(stepper, divisor, samples, reduces, wants_flags, follows, differs=differs)
         self._check_same(stepper, round)
+        self.is_complete = len(round.active) == len(round.steppers)
         unsaid = [rank for rank in round.active if math.isnan(round.divisors[rank])]
         if unsaid and unsaid != round.active:
             raise MXNetError(
@@ -247,6 +253,7 @@ class Rounds:
                     stepper.prepare_along()
                 else:
                     others[number] += round.reduces
+                    self.joined[number] += round.reduces
                     self._idle[number] += round.reduces and others[number] > self._excused(number, lacks, batches)
                     stepper.shadow(round)
                     self._tell_of_files()
@@ -285,9 +292,10 @@ class Rounds:
         differs: bool = False,
     ) -> Round:
         if self._group.size == 1:
+            self.stops |= self.asks_to_stop
             return Round([what], [divisor], [samples], reduces, wants_flags, follows, prepares, differs)
         digest = self._digested() if what >= 0 else 0
-        flags_here = (reduces, wants_flags, follows, prepares, differs)
+        flags_here = (reduces, wants_flags, follows, prepares, differs, self.asks_to_stop)
         mine = torch.tensor([what, divisor, samples, digest, *flags_here], dtype=torch.float64)
         with self._group.doing(_DOING.get(what, "a training step")):
             said = self._group.all_gather_small(mine, what="a step of the training")
@@ -303,6 +311,7 @@ class Rounds:
         if same_stepper and len({digests[rank] for rank in active}) > 1 and (found := self._difference(active)):
             raise MXNetError(found)
         round = Round([int(each) for each in steppers], divisors, counts, *(any(each) for each in flags))
+        self.stops |= round.stops
         self._catch_up(round)
         wrong = self._barriers.hear(round.steppers, round.reduces)
         if wrong and self._group.rank == 0:

@@ -26,6 +26,10 @@ MEANING = {
     "NEOMX_LAYOUT": "the layout that Layout.from_env() returns",
     "NEOMX_PROGRESS": "1 shows a progress bar, 0 hides it",
     "NEOMX_TENSORBOARD": "the directory for TensorBoard",
+    "NEOMX_CHECKPOINT": "the directory in which programs save checkpoints by themselves",
+    "NEOMX_CHECKPOINT_EVERY": "steps between two checkpoints",
+    "NEOMX_CHECKPOINT_KEEP": "number of checkpoints that are kept",
+    "NEOMX_RESUME": "the directory from which programs resume, or auto",
     **dict.fromkeys(
         ("NEOMX_STORE", "NEOMX_JOB", "NEOMX_ROLE", "NEOMX_NODE", "NEOMX_NODES", "NEOMX_SERVERS", "NEOMX_SERVER_ID"),
         _JOB,

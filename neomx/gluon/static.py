@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from .. import autograd, symbol
-from ..base import MXNetError
+from ..base import MXNetError, modes
 from ..ndarray import NDArray
+from ..ndarray.integers import nothing_like
+from ..ndarray.invoke import in_graph
+from ..ops.precision import set_stand_in
 from ..symbol import Symbol
 from ..symbol.history import traced_symbol
-from .block import HybridBlock, SymbolBlock
+from .block import Block, HybridBlock, SymbolBlock
 from .cached import joined
+from .parameter import Parameter
 from .structure import flatten
 
 __all__ = ["to_static"]
@@ -27,7 +32,10 @@ def to_static(x: Any, *inputs: Any) -> Symbol:
     for several inputs. Arrays stand for as many of these names. A function is called with them too, by default with
     variables named after its parameters. If it needs arrays, because it calls functions of `mx.nd`, pass arrays: it is
     recorded once on them, and their variables have the names of its parameters. Other arrays that it uses become
-    variables `null0`, ... then. As in every trace, Python's branches and loops run once.
+    variables, too: global and enclosing ones with their names, parameters of Blocks with the names of the parameters,
+    and other arrays as `constant0`, `constant1` and so on.
+
+    As in every trace, Python's branches and loops run once. Raises if they depend on the values of traced arrays.
     """
     if isinstance(x, Symbol):
         return x
@@ -56,10 +64,18 @@ def _called(function: Callable[..., Any], inputs: Sequence[Symbol], name: str) -
         found = function(*inputs)
     except Exception as error:
         raise MXNetError(
-            f"to_static: {name} cannot be traced with symbols: {type(error).__name__}: {error}. Pass example arrays, "
-            "as in to_static(function, x), or compute only with operators, methods and mx.np"
+            f"to_static: {name} cannot be traced with symbols: {type(error).__name__}: {error}. {_remedy(function)}"
         ) from error
     return joined(_outputs(found, Symbol, name))
+
+
+def _remedy(function: Any) -> str:
+    if isinstance(function, HybridBlock):
+        return "To choose by value, use F.where, F.contrib.cond or F.contrib.while_loop"
+    return (
+        "Pass example arrays, as in to_static(function, x), or compute only with operators, methods and mx.np. To "
+        "choose by value, use mx.sym.where, mx.sym.contrib.cond or mx.sym.contrib.while_loop"
+    )
 
 
 def _outputs(found: Any, kind: type[Output], name: str) -> list[Output]:
@@ -79,9 +95,28 @@ def _recorded(function: Callable[..., Any], examples: Sequence[Any]) -> Symbol:
     given = [(name, array) for name, array in zip(names, arrays, strict=True) if isinstance(array, NDArray)]
     for _, array in given:
         array.attach_grad()
-    with autograd.record():
-        outputs = _outputs(function(*arrays), NDArray, _name(function))
-    return traced_symbol(outputs, given)
+        if in_graph(array.to_torch()) is None:  # integers, which have no gradient
+            set_stand_in(array.to_torch(), nothing_like(array.to_torch()).requires_grad_())
+    before, modes.tracing = modes.tracing, _name(function)
+    try:
+        with autograd.record():
+            outputs = _outputs(function(*arrays), NDArray, _name(function))
+    finally:
+        modes.tracing = before
+    return traced_symbol(outputs, given, _known_arrays(function))
+
+
+def _known_arrays(function: Callable[..., Any]) -> list[tuple[str, NDArray]]:
+    """Return the arrays that a function uses from elsewhere, with their names: its variables, parameters of Blocks."""
+    found: dict[str, Any] = {"self": getattr(function, "__self__", function)}
+    with contextlib.suppress(TypeError, ValueError):  # not a Python function, or with a variable that has no value yet
+        closure = inspect.getclosurevars(function)
+        found |= {**closure.globals, **closure.nonlocals}
+    known = [(name, value) for name, value in found.items() if isinstance(value, NDArray)]
+    blocks = [value for value in found.values() if isinstance(value, Block)]
+    params = [param for block in blocks for param in block.collect_params().values()]
+    params += [value for value in found.values() if isinstance(value, Parameter)]
+    return known + [(param.name, array) for param in params for array in (param._arrays or {}).values()]
 
 
 def _parameters(function: Callable[..., Any], with_defaults: bool = False) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import optimizer as opt
+from ..base import MXNetError
 from ..events import emit
 from ..formats.atomic import replacing
 from ..kvstore import KVStoreBase
@@ -57,6 +58,12 @@ class Trainer(TrainerNames):
         for param in self._params:
             param._set_trainer(self)
         self._open()
+        emit("trainer", trainer=self)
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The Parameters, trained or not, in the order of their indices."""
+        return self._params
 
     def _open(self) -> None:
         """Connect to the other workers, if gradients are combined with theirs, and start with the same values."""
@@ -197,12 +204,29 @@ class Trainer(TrainerNames):
         """Read the optimizer states from a file."""
         if self.strategy.load_states(fname):
             return
-        known: list[dict[int | str, NDArray | None]] = [
+        updaters = zip(self._training.updaters, self._known_weights(), strict=True)
+        self._training.take_updaters([updater.restored(fname, weights) for updater, weights in updaters])
+
+    def _known_weights(self) -> list[dict[int | str, NDArray | None]]:
+        """The weights by index, for each context. None if a weight is not initialized yet."""
+        return [
             {i: None if param._arrays is None else param.data(ctx) for i, param in enumerate(self._params)}
             for ctx in self._contexts
         ]
-        updaters = self._training.updaters
-        self._training.take_updaters([u.restored(fname, weights) for u, weights in zip(updaters, known, strict=True)])
+
+    def packed_states(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Return the optimizer and its states as JSON values and named arrays, for a checkpoint."""
+        if self.strategy.keeps_states:
+            raise MXNetError(
+                "the optimizer states are in a key-value store, which a checkpoint cannot read. Create the Trainer "
+                "with update_on_kvstore=False"
+            )
+        return self._training.updater().packed()
+
+    def take_packed_states(self, content: Any, arrays: Mapping[str, NDArray]) -> None:
+        """Continue with the optimizer and the states that `packed_states` returned."""
+        updaters = zip(self._training.updaters, self._known_weights(), strict=True)
+        self._training.take_updaters([updater.unpacked(content, arrays, weights) for updater, weights in updaters])
 
     # ---- MXNet's private names, which programs and libraries use ----
 

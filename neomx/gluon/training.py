@@ -26,6 +26,12 @@ class Scaler(Protocol):
     def take_over(self, broadcast: Callable[[torch.Tensor], object]) -> None:
         """Copy the state of another worker."""
 
+    def state(self) -> dict[str, float]:
+        """Return the state as numbers by name, for a checkpoint."""
+
+    def load_state(self, state: dict[str, float]) -> None:
+        """Restore a state that `state` returned."""
+
 
 class TrainedParameters(Trained):
     """Parameters that are leaves of torch's autograd graph."""

@@ -81,9 +81,9 @@ class _Batches(ShardedBatches):
     def _rest(self, epoch: int) -> int:
         return 0
 
-    def _total(self, epoch: int) -> int:
+    def _total(self, epoch: int, start: int = 0) -> int:
         total = self.shard.pool(epoch)
-        return total if self._last_batch == "keep" else total - total % self.at_once
+        return total if self._last_batch == "keep" else total - max(0, total - start) % self.at_once
 
 
 def _ranked(dataset: Dataset, difficulty: Any) -> np.ndarray:

@@ -160,7 +160,11 @@ class FeedForward:
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = labels.flatten()
         if labels.ndim != 1 and self.loss is None:
-            raise ValueError(f"Label must be 1D or 2D (with 2nd dimension being 1), received {labels.shape}")
+            raise ValueError(
+                f"Label must be 1D or 2D (with 2nd dimension being 1), received shape {labels.shape}. For several "
+                "labels per sample, such as one per time step, pass an iterator, mx.io.NDArrayIter(X, y, batch_size), "
+                "or create the model with loss="
+            )
         size = min(X.shape[0], self.numpy_batch_size)
         last = "roll_over" if is_train else "pad"
         return NDArrayIter(X, labels, size, shuffle=is_train, last_batch_handle=last)

@@ -8,6 +8,7 @@ event          fields                                                      emitt
 =============  ==========================================================  ====================================
 `fit_epoch`    loader, number (from 0)                                     `Estimator.fit`, before each epoch: the
                                                                            epoch number of the next pass
+`pass`         loader                                                      a DataLoader, before it starts a pass
 `epoch`        loader, number (from 0), steps, samples over all workers    a DataLoader that is iterated; steps is
                (None if unknown), total epochs if known                    the maximum over workers
 `batch`        loader, batch (gluon.data.place.Batch)                      a DataLoader, when the batch is done
@@ -16,6 +17,7 @@ event          fields                                                      emitt
 `backward`     seconds                                                     `autograd.backward`
 `reduce`       waiting (for all workers), seconds (including waiting),     `Trainer.step`, when gradients are
                samples (of all workers, -1 if unknown)                     summed over workers
+`trainer`      trainer                                                     a Trainer, when it is created
 `step`         samples (the batch_size argument), seconds, trainer         `Trainer.step` and `update`, at their ends
 `metrics`      values: {name: number or array}                             `mx.monitor.report`, `Module.fit` and
                                                                            `Estimator.fit` after each batch

@@ -22,6 +22,7 @@ from .indexing import Index
 from .integers import derived
 from .invoke import apply, in_graph, is_lent, lend, on_tape
 from .private_names import PrivateNames
+from .tracing import check_key, check_value
 
 WIDE = (torch.float32, torch.float64)
 
@@ -190,6 +191,12 @@ class NDArray(PrivateNames):
 
     def asnumpy(self) -> np.ndarray:
         """Return a numpy copy. A sharded array is gathered, so all workers with a shard must call this."""
+        if modes.tracing is not None:
+            check_value(self._data)
+        return self._printable()
+
+    def _printable(self) -> np.ndarray:
+        """Return a numpy copy to print, also while the function that computes the array is traced."""
         data = whole(self._data.detach())
         if data.dtype is torch.bfloat16:
             data = data.float()
@@ -209,6 +216,7 @@ class NDArray(PrivateNames):
         return result if dtype is None else result.astype(dtype, copy=False)
 
     def __dlpack__(self, **kwargs: Any) -> Any:
+        check_value(self._data)
         return self._data.detach().__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:
@@ -216,6 +224,7 @@ class NDArray(PrivateNames):
 
     def to_dlpack_for_read(self) -> Any:
         """Return a DLPack capsule of the array's memory."""
+        check_value(self._data)
         return torch.utils.dlpack.to_dlpack(self._data.detach())
 
     to_dlpack_for_write = to_dlpack_for_read
@@ -235,7 +244,7 @@ class NDArray(PrivateNames):
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.shape))
-        return f"\n{self.asnumpy()}\n<NDArray {shape} @{self._ctx}>"
+        return f"\n{self._printable()}\n<NDArray {shape} @{self._ctx}>"
 
     # ---- copies and views ----
 
@@ -387,6 +396,8 @@ class NDArray(PrivateNames):
             return self._view(lambda data: data[key], READ, key)  # a row: fast path for the common case
         if type(key) is slice and key == slice(None):
             return self
+        if modes.tracing is not None:
+            check_key(key)
         index = Index(key, self.shape, self._data.device)
         result = self._view(index.read, READ, index)
         if not result._data.is_contiguous() and in_graph(result._data) is None:
@@ -396,6 +407,8 @@ class NDArray(PrivateNames):
     def __setitem__(self, key: Any, value: Any) -> None:
         if not self.shape and isinstance(key, slice) and key == slice(None):
             key = ()  # x[:] = v writes the whole array, including a scalar
+        if modes.tracing is not None:
+            check_key(key)
         index = Index(key, self.shape, self._data.device)
         target = self._writable_data(value)
         if isinstance(value, NDArray):

@@ -13,6 +13,7 @@ from ..ndarray.history import READ
 from ..ndarray.indexing import Index
 from ..ndarray.invoke import in_graph
 from ..ndarray.ndarray import NDArray
+from ..ndarray.tracing import check_key
 from ..ops.slicing import forward_slice
 
 Tensor = torch.Tensor
@@ -155,6 +156,8 @@ class Indexed(NDArray):
     def __getitem__(self, key: Any) -> Any:
         if type(key) is slice and key == _EVERYTHING and self._data.dim() or type(key) is tuple and not key:
             return self
+        if modes.tracing is not None:
+            check_key(key)
         if _is_plain(key):
             if not modes.recording and not modes.plain and self._data.is_contiguous():  # fast path for the common case
                 data = self._data
@@ -171,6 +174,8 @@ class Indexed(NDArray):
         return result
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if modes.tracing is not None:
+            check_key(key)
         index = None if _is_plain(key) else self._index(key)
         target = self._writable_data(value)
         value = _assignable(value, target)

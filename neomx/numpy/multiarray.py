@@ -101,7 +101,7 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # NumPy's methods have d
     # ---- conversion ----
 
     def __repr__(self) -> str:
-        text = repr(self.asnumpy())
+        text = repr(self._printable())
         if self.size:
             text = re.sub(r",\s*shape=\([\d, ]*\)", "", text)  # NumPy 2 adds the shape to summaries
         if self.dtype == onp.float32:  # MXNet's default dtype is not shown
@@ -111,11 +111,11 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # NumPy's methods have d
         return text if self._ctx.device_type == "cpu" else f"{text[:-1]}, ctx={self._ctx})"
 
     def __str__(self) -> str:
-        return str(self.asnumpy())
+        return str(self._printable())
 
     def __format__(self, spec: str) -> str:
         if not self.ndim:
-            return format(self.item(), spec)
+            return format(self._printable().item(), spec)
         if spec:
             raise TypeError(
                 f"cannot format an array of shape {self.shape} with {spec!r}, expected one element. Use x.item()"

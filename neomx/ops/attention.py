@@ -101,8 +101,9 @@ def attention(
 ) -> Tensor:
     """softmax(query · keyᵀ / √head_size) · value for each head. All arrays have shape (batch, time, heads * head_size).
 
-    If `causal`, no query attends to later keys. `valid_length` is the number of valid keys per example. In training,
-    a fraction `dropout` of the weights is set to 0. The number of heads is the last dimension divided by `head_size`.
+    If `causal`, no query attends to later keys. `valid_length` is the number of valid keys per example, rounded toward
+    zero. All keys are valid if it is larger than their number. In training, a fraction `dropout` of the weights is set
+    to 0. The number of heads is the last dimension divided by `head_size`.
     """
     _check_attention(query, key, value, valid_length, head_size, causal, use_valid_length)
     if query.is_meta and not query.requires_grad:  # torch would import its compiler to infer the shape
@@ -146,7 +147,10 @@ def _mask(query: Tensor, key: Tensor, valid_length: Tensor | None, causal: bool)
     if valid_length is None:
         return None
     steps = torch.arange(key.shape[2], device=key.device)
-    mask = (steps < valid_length.detach().unsqueeze(1))[:, None, None, :]
+    lengths = valid_length.detach()
+    if lengths.is_floating_point():
+        lengths = lengths.trunc()  # as the conversion to integers does in files for MXNet
+    mask = (steps < lengths.unsqueeze(1))[:, None, None, :]
     return mask & (steps <= steps.unsqueeze(1)) if causal else mask
 
 

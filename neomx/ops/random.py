@@ -9,8 +9,8 @@ from __future__ import annotations
 import inspect
 import math
 import random as python_random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any, Literal
 
@@ -70,6 +70,22 @@ def set_states(states: States) -> None:
     """Restore the generators to states returned by `states`."""
     for ctx, state in states.items():
         _generators[ctx].set_state(state)
+
+
+def named_states() -> dict[str, Tensor]:
+    """Return the states of all generators by the name of their context, such as 'cpu:0', for a checkpoint."""
+    return {f"{ctx.device_type}:{ctx.device_id}": state for ctx, state in states().items()}
+
+
+def set_named_states(states: Mapping[str, Tensor]) -> None:
+    """Restore the generators to states returned by `named_states`, except those of devices that do not exist here."""
+    for name, state in states.items():
+        kind, _, number = name.partition(":")
+        made = None
+        with suppress(MXNetError):
+            made = generator(Context(kind, int(number)))
+        if made is not None:
+            made.set_state(state)
 
 
 class SampleRandom:

@@ -9,7 +9,7 @@ code in the file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,27 @@ def dumps(states: dict[Any, Any], optimizer: Optimizer | None) -> bytes:
     """Return states, and optionally their optimizer, as bytes. Without an optimizer, the format is MXNet's."""
     if optimizer is None:
         return pickled.write(_for_mxnet(states))
-    arrays: dict[str, NDArray] = {}
-    content = {"format": _FORMAT, "states": _pack(states, arrays), "optimizer": _pack(optimizer, arrays)}
+    content, arrays = pack(states, optimizer)
     header = np.frombuffer(json.dumps(content).encode(), dtype=np.uint8)
     return save_tobuffer({"header": array(header, dtype="uint8"), **arrays})
+
+
+def pack(states: dict[Any, Any], optimizer: Optimizer | None) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Return states and their optimizer as JSON values and named arrays."""
+    arrays: dict[str, NDArray] = {}
+    content = {"format": _FORMAT, "states": _pack(states, arrays), "optimizer": _pack(optimizer, arrays)}
+    return content, arrays
+
+
+def unpack(content: Any, arrays: Mapping[str, NDArray]) -> tuple[dict[Any, Any], Optimizer | None]:
+    """Return the states and the optimizer from the result of `pack`, which is not trusted."""
+    try:
+        if content["format"] != _FORMAT:
+            raise MXNetError(f"unknown format of optimizer states: {content['format']!r:.80}, expected {_FORMAT!r}")
+        states, optimizer = _unpack(content["states"], arrays), _unpack(content["optimizer"], arrays)
+    except _ERRORS as error:
+        raise MXNetError(f"invalid optimizer states: {type(error).__name__}: {error!s:.200}") from error
+    return _checked(states, optimizer)
 
 
 def loads(data: bytes) -> tuple[dict[Any, Any], Optimizer | None]:
@@ -45,6 +62,10 @@ def loads(data: bytes) -> tuple[dict[Any, Any], Optimizer | None]:
         states, optimizer = _from_mxnet(data)
     else:
         states, optimizer = _from_container(data)
+    return _checked(states, optimizer)
+
+
+def _checked(states: Any, optimizer: Any) -> tuple[dict[Any, Any], Optimizer | None]:
     if not isinstance(states, dict) or not isinstance(optimizer, (Optimizer, type(None))):
         raise MXNetError("invalid optimizer states: expected a dict of states, and optionally an optimizer")
     return states, optimizer
@@ -65,11 +86,9 @@ def _from_container(data: bytes) -> tuple[Any, Any]:
         )
     try:
         content = json.loads(arrays["header"].asnumpy().tobytes())
-        if content["format"] != _FORMAT:
-            raise MXNetError(f"unknown format of optimizer states: {content['format']!r}, expected {_FORMAT!r}")
-        return _unpack(content["states"], arrays), _unpack(content["optimizer"], arrays)
     except _ERRORS as error:
         raise MXNetError(f"invalid optimizer states: {type(error).__name__}: {error!s:.200}") from error
+    return unpack(content, arrays)
 
 
 def _pack(value: Any, arrays: dict[str, NDArray]) -> Any:
@@ -99,7 +118,7 @@ def _pack(value: Any, arrays: dict[str, NDArray]) -> Any:
     )
 
 
-def _unpack(value: Any, arrays: dict[str, NDArray]) -> Any:
+def _unpack(value: Any, arrays: Mapping[str, NDArray]) -> Any:
     if isinstance(value, list):
         return [_unpack(each, arrays) for each in value]
     if not isinstance(value, dict):

@@ -13,7 +13,7 @@ from ..ops.table import OP_ERRORS
 from .base import Index, Optimizer
 from .fused import Fused
 from .part import Part, in_step
-from .states import dumps, loads
+from .states import dumps, loads, pack, unpack
 from .whole import Gather, cut_state, cut_states, gather_states, marked
 
 
@@ -115,6 +115,21 @@ class Updater:
         """Return the states, and with `dump_optimizer` the optimizer, as bytes for a file."""
         return dumps(self.states, self.optimizer if dump_optimizer else None)
 
+    def packed(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Return the states and the optimizer as JSON values and named arrays, in the same order on all workers."""
+        ordered = sorted(self.states.items(), key=lambda item: (isinstance(item[0], str), item[0]))
+        return pack(dict(ordered), self.optimizer)
+
+    def unpacked(self, content: Any, arrays: Mapping[str, NDArray], weights: Mapping[Index, NDArray | None]) -> Updater:
+        """Return a new Updater that continues from the result of `packed`, which must match these weights."""
+        other = Updater(self.optimizer)
+        other._set(*unpack(content, arrays))
+        try:
+            other.check_states(weights)
+        except (AttributeError, *OP_ERRORS) as error:  # from an optimizer restored from corrupt data
+            raise MXNetError(f"its optimizer is not usable: {type(error).__name__}: {error!s:.200}") from error
+        return other
+
     def gathered(self, weights: Mapping[Index, NDArray], gather: Gather) -> Updater:
         """Return an Updater with the states of whole weights, whose `get_states` equals that of a single process.
 
@@ -159,7 +174,10 @@ class Updater:
 
         They are states of whole weights. For Parts, they are split at the first update.
         """
-        self.states, optimizer = loads(states)
+        self._set(*loads(states))
+
+    def _set(self, states: dict[Index, Any], optimizer: Optimizer | None) -> None:
+        self.states = states
         if optimizer is not None:
             self.optimizer = optimizer
             self.aggregate_updates = optimizer.aggregate_num > 0

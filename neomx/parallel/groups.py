@@ -21,9 +21,12 @@ def init_group(name: str | None = None, ranks: Sequence[int] | None = None) -> W
     Until `finalize_group`, it is the group of `get_group`, `allreduce` and `broadcast` on its members. A worker may be
     in several groups; the one opened last counts. A second call with the same name and ranks returns the same group.
     """
-    chosen = list(range(dist.size())) if ranks is None else _checked(ranks)
+    chosen = list(range(dist.size())) if ranks is None else _integers(ranks)
+    _check_same(f"init_group(name={name!r}, ranks={ranks if chosen is None else chosen!r:.500})")
+    if chosen is None:
+        raise TypeError(f"ranks must be a list of integers, received {ranks!r:.80}")
+    _check_ranks(chosen)
     opened = _opened()
-    _check_same(f"init_group(name={name!r}, ranks={chosen})")
     if name in opened:
         if opened[name].ranks != chosen:
             raise ValueError(
@@ -62,11 +65,13 @@ def get_group_rank(name: str | None = None) -> int:
 
 
 def finalize_group(name: str | None = None) -> None:
-    """Close a group by its name, by default the one opened last. All workers must call it."""
+    """Close a group by its name, by default the one opened last. All workers must call it for the same group."""
     opened = _opened()
-    if not opened:
+    closed = next(reversed(opened), None) if name is None else name
+    _check_same(f"finalize_group({'' if closed is None else repr(closed)})")
+    if closed is None:
         raise MXNetError("finalize_group: no group is open. Call init_group first")
-    opened.pop(next(reversed(opened)) if name is None else _known(name)).close()
+    opened.pop(_known(closed)).close()
 
 
 def allreduce(x: Any = None, op: str = "mean") -> Any:
@@ -113,23 +118,29 @@ def _known(name: str) -> str:
     return name
 
 
-def _checked(ranks: Sequence[int]) -> list[int]:
-    size = dist.size()
+def _integers(ranks: Sequence[int]) -> list[int] | None:
+    """Return ranks as a list, or None if they are not integers."""
     try:
-        chosen = [operator.index(rank) for rank in ranks]
+        return [operator.index(rank) for rank in ranks]
     except TypeError:
-        raise TypeError(f"ranks must be a list of integers, received {ranks!r:.80}") from None
+        return None
+
+
+def _check_ranks(chosen: Sequence[int]) -> None:
+    size = dist.size()
     if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= rank < size for rank in chosen):
         raise ValueError(f"a group needs distinct ranks from 0 to {size - 1}, received {chosen}")
-    return chosen
 
 
 def _check_same(call: str) -> None:
-    """Raise on all workers if their calls differ, before some of them wait for others."""
+    """Raise on all workers if their calls differ, before some of them raise or wait for others."""
     said = dist.all_gather(torch.tensor(list(call.encode()), dtype=torch.uint8))
-    texts = [bytes(each.tolist()).decode() for each in said]
-    other = next((rank for rank, text in enumerate(texts) if text != texts[0]), None)
-    if other is not None:
+    callers: dict[str, list[int]] = {}
+    for rank, each in enumerate(said):
+        callers.setdefault(bytes(each.tolist()).decode(), []).append(rank)
+    if len(callers) > 1:
+        listed = "; ".join(f"{text} on worker {', '.join(map(str, ranks))}" for text, ranks in callers.items())
         raise MXNetError(
-            f"all workers must open the same group: worker 0 calls {texts[0]}, worker {other} {texts[other]}"
+            f"all workers must open and close the same groups in the same order, received {listed}. Make the same call "
+            "on all workers, also on those outside the group"
         )

@@ -18,6 +18,7 @@ class InStore(StepStrategy):
         super().__init__()
         self.store: KVStoreBase = store
         self._updates, self.splits = updates, not updates
+        self.keeps_states = updates
         self._known: set[Key] = set()
 
     def save_states(self, fname: str, dump_optimizer: bool) -> bool:

@@ -39,6 +39,7 @@ class StepStrategy(ABC):
 
     splits = True  # whether `reduce` and `update` may be called separately
     holds = False  # whether gradients must not be sent before `step`, because more will be added to them
+    keeps_states = False  # whether a store, not the updaters of the Trainer, holds the optimizer states
     workers = 1  # number of workers whose gradients are summed in a step
     exchanges = True  # whether it communicates with other workers, if there are any
     store: KVStoreBase | None = None  # the key-value store that it uses, if any
@@ -108,6 +109,16 @@ class StepStrategy(ABC):
         check_alike(group, [f"the strategy {type(self).__qualname__}"], "how gradients are exchanged")
         rounds.forget(group)
         return group
+
+    @property
+    def rounds(self) -> Rounds | None:
+        """The rounds in which it steps with other workers, or None."""
+        return self._rounds
+
+    @property
+    def number(self) -> int:
+        """The number of this strategy in its rounds."""
+        return self._number
 
     def follow(self) -> None:
         """Update to the current set of trained parameters. Workers that step together call this together."""

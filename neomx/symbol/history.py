@@ -18,7 +18,7 @@ from ..ndarray.ndarray import NDArray
 from ..ops.slicing import forward_slice
 from ..ops.table import OPS, Op
 from .build import text_of
-from .graph import Entry, Node, rebuilt
+from .graph import Entry, Node, rebuilt, topological
 from .spelling import spelled_out
 from .symbol import Symbol
 
@@ -42,12 +42,33 @@ def recorded_symbol(array: NDArray) -> Symbol:
     return Symbol([_Graph().entry(source_of(array))])
 
 
-def traced_symbol(outputs: Sequence[NDArray], inputs: Sequence[tuple[str, NDArray]]) -> Symbol:
-    """Return the graph of recorded outputs. The variables of the inputs, given as (name, array), get these names."""
+def traced_symbol(
+    outputs: Sequence[NDArray], inputs: Sequence[tuple[str, NDArray]], known: Sequence[tuple[str, NDArray]]
+) -> Symbol:
+    """Return the graph of recorded outputs. The variables of `inputs`, pairs of a name and an array, get these names.
+
+    Arrays in `known` get their names, too, with a number if another variable has the same name. The other variables
+    are named constant0, constant1, ...
+    """
     for name, array in inputs:
         _variables[array.to_torch()] = Node(None, name)
     graph = _Graph()
-    return Symbol([graph.entry(source_of(each)) for each in outputs])
+    entries = [graph.entry(source_of(each)) for each in outputs]
+    nodes = topological(node for node, _ in entries)
+    given = {id(_variables[array.to_torch()]) for _, array in inputs}
+    names = {id(_variables[each.to_torch()]): name for name, each in known if each.to_torch() in _variables}
+    taken = {name for name, _ in inputs} | {node.name for node in nodes if node.op is not None}
+
+    def renamed(node: Node, _: list[Entry]) -> list[Entry] | None:
+        if node.op is not None or id(node) in given:
+            return None
+        name = names.get(id(node))
+        numbered = (f"{name or 'constant'}{i}" for i in itertools.count())
+        free = name if name and name not in taken else next(each for each in numbered if each not in taken)
+        taken.add(free)
+        return [(Node(None, free), 0)]
+
+    return Symbol(rebuilt(entries, renamed))
 
 
 def _unmade(sources: Sequence[Source]) -> list[Step]:

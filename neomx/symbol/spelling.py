@@ -68,7 +68,7 @@ def _attention(
     queries = heads(query)
     scaled = put("_mul_scalar", rows(queries), scalar=1 / math.sqrt(head_size))
     scores = put("batch_dot", scaled, rows(heads(key)), transpose_b=True)
-    lengths = _lengths(put, query, queries, valid_length, causal)
+    lengths = _lengths(put, query, key, queries, valid_length, causal)
     if lengths is None:
         weights = put("softmax", scores, axis=-1)
     else:
@@ -80,16 +80,19 @@ def _attention(
 
 
 def _lengths(
-    put: Callable[..., Entry], query: Entry, queries: Entry, valid_length: Entry | None, causal: bool
+    put: Callable[..., Entry], query: Entry, key: Entry, queries: Entry, valid_length: Entry | None, causal: bool
 ) -> Entry | None:
     """The number of keys that each query attends to, (batch * heads, time), or None if all do to all."""
     found = []
     if valid_length is not None:
-        # MXNet's softmax has a gradient of 0 if its lengths require one.
-        found.append(put("Reshape", put("BlockGrad", valid_length), shape=(-1, 1, 1)))
+        # MXNet's softmax has a gradient of 0 if its lengths require one, and reads invalid memory beyond the last key.
+        lengths = put("Cast", put("BlockGrad", valid_length), dtype="float32")  # one dtype, which huge numbers fit in
+        keys = put("slice_axis", put("shape_array", key), axis=0, begin=1, end=2)
+        limited = put("broadcast_minimum", lengths, put("Cast", keys, dtype="float32"))
+        found.append(put("Reshape", put("_maximum_scalar", limited, scalar=0), shape=(-1, 1, 1)))
     if causal:
         steps = put("_plus_scalar", put("_contrib_arange_like", query, axis=1), scalar=1)
-        found.append(put("Reshape", steps, shape=(1, 1, -1)))
+        found.append(put("Reshape", put("Cast", steps, dtype="float32") if found else steps, shape=(1, 1, -1)))
     if not found:
         return None
     axes = (1,) if len(found) == 2 else (0, 1) if causal else (1, 2)  # those of size 1

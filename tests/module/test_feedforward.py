@@ -97,6 +97,24 @@ def test_symbol_function_for_buckets():
     assert seen[-1] > 0.95
 
 
+def test_labels_of_each_time_step_need_an_iterator():
+    data = np.random.RandomState(0).rand(24, 5, 3).astype("float32")
+    labels = data.argmax(axis=2)
+    scores = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=3, flatten=False)
+    tagger = mx.sym.SoftmaxOutput(mx.sym.transpose(scores, axes=(0, 2, 1)), multi_output=True, name="softmax")
+    mx.random.seed(0)
+    made = model(mx, tagger, num_epoch=10, numpy_batch_size=8, learning_rate=2.0, initializer=mx.init.Normal(0.1))
+    words = r"1D or 2D.*received shape \(24, 5\).*one per time step.*mx.io.NDArrayIter\(X, y, batch_size\)"
+    with pytest.raises(ValueError, match=words):  # as in MXNet
+        made.fit(data, labels)
+    with pytest.raises(ValueError, match=words):
+        made.fit(mx.io.NDArrayIter(data, labels, 8), eval_data=(data, labels))
+    made.fit(mx.io.NDArrayIter(data, labels, 8))
+    assert made.score(mx.io.NDArrayIter(data, labels, 8)) > 0.9
+    with pytest.raises(ValueError, match=words):
+        made.score(data, labels)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [

@@ -75,6 +75,7 @@ gluon: autograd base comm context dtype events formats image initializer kvstore
 autodiff: base context gluon name ndarray operator symbol
 callback: model
 check: base compat formats gluon initializer kvstore metric ops optimizer registry symbol
+checkpoint: base comm context events formats gluon ndarray ops process
 # gluon: mx.dist.shard returns a part of a dataset
 dist: base comm gluon ndarray programs
 horovod: base comm events formats gluon kvstore ndarray optimizer process step

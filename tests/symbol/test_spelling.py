@@ -66,6 +66,36 @@ def test_mxnets_ops_compute_the_same(causal, lengths):
     assert np.abs(found[0]["key"].asnumpy()).max() > 0.01
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        nd.array([2.5, 0.5]),
+        nd.array([4.99, -0.5]),
+        nd.array([9, 1e30]),  # more than there are keys
+        nd.array([0, -3]),
+        nd.array([2, 50000], dtype="int32"),
+        nd.array([2, 5], dtype="float16"),
+        nd.array([2, 200], dtype="uint8"),
+    ],
+    ids=lambda each: f"{each.dtype.__name__}:{each.asnumpy().tolist()}",
+)
+def test_mxnets_ops_agree_about_unusual_lengths(causal, lengths):
+    """MXNet's softmax rounds lengths toward zero and reads invalid memory if there are too few keys."""
+    inputs = [*map(mx.sym.Variable, ("query", "key", "value", "lengths"))]
+    whole = mx.sym.contrib.attention(*inputs, head_size=4, causal=causal, use_valid_length=True)
+    spelled = mx.sym.Symbol(expanded(whole._outputs))
+    given = {**arrays(), "lengths": lengths}
+    found = [graph.eval(**given)[0].asnumpy() for graph in (whole, spelled)]
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-5)
+    kept = np.clip(np.trunc(lengths.asnumpy().astype("float64")), 0, 5)
+    np.testing.assert_array_equal(found[0], whole.eval(**{**given, "lengths": nd.array(kept)})[0].asnumpy())
+    # The lengths that MXNet's softmax receives are never more than the number of keys.
+    softmax = next(node for node in spelled._nodes() if node.op is not None and node.op.name == "softmax")
+    received = mx.sym.Symbol([softmax.inputs[1]]).eval(**{k: v for k, v in given.items() if k != "value"})[0].asnumpy()
+    assert received.dtype == np.int32 and received.min() >= 0 and received.max() <= 5
+
+
 def test_dropout_of_attention_is_kept():
     spelled = mx.sym.Symbol(expanded(attention(dropout=0.5)._outputs))
     executor = spelled.bind(mx.cpu(), {**arrays(), "value": nd.ones((2, 5, 8))})

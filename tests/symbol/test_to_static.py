@@ -71,9 +71,8 @@ def test_function_of_arrays_is_recorded_on_examples():
         return total[1:], nd.relu(a - b)
 
     graph = sym.to_static(function, X, Y)
-    assert set(graph.list_arguments()) - {"a", "b"} == {graph.list_arguments()[0]}  # the array of zeros
-    assert graph.list_arguments()[0].startswith("null")
-    other = {"a": X + 1, "b": Y * 2, graph.list_arguments()[0]: nd.zeros((2, 2))}
+    assert graph.list_arguments() == ["constant0", "a", "b"]  # the array of zeros comes first
+    other = {"a": X + 1, "b": Y * 2, "constant0": nd.zeros((2, 2))}
     for found, expected in zip(graph.eval(**other), function(X + 1, Y * 2), strict=True):
         np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-6)
     assert X.grad is None  # the examples are copied
@@ -85,13 +84,113 @@ def test_function_of_integers_and_of_any_number_of_arrays():
 
     index = nd.array([1, 0, 1], dtype="int32")
     check(sym.to_static(rows, X, index), rows(X, index), table=X, index=index)
+    check(sym.to_static(lambda index: index * 2 + 1, index), index * 2 + 1, index=index)
     assert sym.to_static(lambda *arrays: nd.dot(*arrays), X, Y).list_arguments() == ["data0", "data1"]
+
+
+def test_other_arrays_have_the_names_of_variables_and_parameters():
+    net, scale, constant0 = gluon.nn.Dense(2, prefix="fc_"), nd.array([2.0, 3.0]), nd.ones(2)
+    net.initialize()
+
+    def function(a):
+        return net(a) * scale + (constant0 + nd.array([5.0, 6.0])) + nd.array([7.0, 8.0])
+
+    for _ in range(2):  # the second trace has the same names
+        graph = sym.to_static(function, X)
+        assert graph.list_arguments() == [
+            "a",
+            "fc_weight",
+            "fc_bias",
+            "scale",
+            "constant0",  # the sum of constant0 and the array is a constant itself
+            "constant1",
+        ]
+    values = {"fc_weight": net.weight.data(), "fc_bias": net.bias.data(), "scale": scale}
+    values |= {"constant0": nd.array([6.0, 7.0]), "constant1": nd.array([7.0, 8.0])}
+    check(graph, function(Y), a=Y, **values)
+    graph = sym.to_static(lambda constant0: constant0 + nd.ones(2), X)
+    assert graph.list_arguments() == ["constant0", "constant1"]
+
+
+class Branch(gluon.HybridBlock):
+    def hybrid_forward(self, F, x):
+        return x + 1 if x.sum() > 3 else x
+
+
+class Plain(gluon.Block):
+    def __init__(self):
+        super().__init__(prefix="plain_")
+        with self.name_scope():
+            self.scale = self.params.get("scale", shape=(2,))
+
+    def forward(self, x):
+        return x * self.scale.data()
+
+
+def test_parameters_of_a_block_that_is_not_hybrid_have_their_names():
+    block = Plain()
+    block.initialize()
+    assert sym.to_static(block, X).list_arguments() == ["data0", "plain_scale"]
+    assert sym.to_static(block.forward, X).list_arguments() == ["x", "plain_scale"]
+
+
+READS = [
+    lambda a: a + 1 if a.sum() > 3 else a - 1,
+    lambda a: a * float(a.sum()),
+    lambda a: a[: int(a.sum())],
+    lambda a: a * a.sum().asscalar(),
+    lambda a: a * nd.array(a.asnumpy(), dtype=a.dtype),
+    lambda a: nd.contrib.cond(a.sum() > 3, lambda: a + 1, lambda: a - 1),
+    lambda a: nd.contrib.while_loop(lambda b: b.sum() < 9, lambda b: (b, b + 1), a, 5)[1],
+    lambda a: a * a.as_np_ndarray().sum().item(),
+    lambda a: a + 1 if a.as_np_ndarray().sum() > 3 else a,
+    lambda a: nd.from_dlpack(a.to_dlpack_for_read()),
+]
+
+
+@pytest.mark.parametrize("function", READS)
+@pytest.mark.parametrize("example", [X, X.astype("int32")], ids=["floats", "integers"])
+def test_values_of_traced_arrays_are_not_fixed_silently(function, example):
+    with pytest.raises(mx.MXNetError, match=r"uses a traced array .* as a Python .* value.*nd.where.*contrib.cond"):
+        sym.to_static(function, example)
+    function(example)  # outside a trace, as before
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: a[a.argmax(axis=1)],
+        lambda a: Y[a[0] - 1],
+        lambda a: a.as_np_ndarray()[a.as_np_ndarray() > 2],
+        lambda a: a.as_np_ndarray()[0, a.as_np_ndarray()[0].astype("int64") - 1],
+    ],
+)
+def test_traced_indices_are_not_fixed_silently(function):
+    with pytest.raises(mx.MXNetError, match="uses a traced array .* as an index.*nd.take"):
+        sym.to_static(function, X)
+    function(X)
+
+
+def test_values_that_do_not_depend_on_the_inputs_may_be_read(capsys):
+    def function(a, times):
+        print(a, a.as_np_ndarray(), f"{a.as_np_ndarray().sum():.1f}")
+        factor = nd.array([2.0]).asscalar() if a.detach().sum() > 3 else 0
+        return a[nd.array([1, 0])] * factor * (times if times > 1 else 1)
+
+    graph = sym.to_static(function, X, 3)
+    assert "[3. 4.]" in capsys.readouterr().out and graph.list_arguments()[0] == "a"
+    assert sym.to_static(lambda a: nd.where(a > 2, a, -a), X).list_arguments() == ["a"]
+    with pytest.raises(mx.MXNetError, match="as a Python"):
+        sym.to_static(READS[0], X)
+    assert bool(X.sum() > 3)  # the mode ends with the call
 
 
 @pytest.mark.parametrize(
     ("call", "kind", "words"),
     [
         (lambda: sym.to_static(nd.exp, "x"), mx.MXNetError, "exp cannot be traced with symbols.*Pass example arrays"),
+        (lambda: sym.to_static(READS[0]), mx.MXNetError, "cannot be traced.*mx.sym.where, mx.sym.contrib.cond"),
+        (lambda: sym.to_static(Branch()), mx.MXNetError, "Branch cannot be traced.*F.where, F.contrib.cond"),
         (lambda: sym.to_static(lambda a: 3), mx.MXNetError, "must return a Symbol or several, returned int"),
         (lambda: sym.to_static(3), TypeError, "a Symbol, a HybridBlock or a function, received int"),
         (lambda: sym.to_static(lambda a: a, 3), TypeError, "Symbols or names, or all arrays, received int"),

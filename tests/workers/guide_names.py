@@ -81,13 +81,36 @@ def groups():
     assert mx.parallel.get_group().size == SIZE
     raises(ValueError, f"distinct ranks from 0 to {SIZE - 1}", lambda: mx.parallel.init_group(ranks=[SIZE]))
     if SIZE > 1:
-        raises(mx.MXNetError, "worker 1 init_group", lambda: mx.parallel.init_group(ranks=[RANK]))
+        words = "init_group(name=None, ranks=[0]) on worker 0; init_group(name=None, ranks=[1]) on worker 1"
+        raises(mx.MXNetError, words, lambda: mx.parallel.init_group(ranks=[RANK]))
+        words = "init_group(name='x', ranks=[0]) on worker 0; init_group(name='x', ranks=[7]) on worker 1"
+        raises(mx.MXNetError, words, lambda: mx.parallel.init_group("x", [7 * RANK]))  # 7 is not a rank
+        raises(mx.MXNetError, "no group is open. Call init_group first", mx.parallel.finalize_group)
+        wrong_ends_of_groups()
         first = mx.parallel.init_group("first", [0])
         if RANK == 1:
             raises(mx.MXNetError, "in none of the open groups: 'first' with workers", mx.parallel.get_group)
             raises(mx.MXNetError, "in none of the open groups", lambda: mx.parallel.allreduce(nd.ones(1)))
             assert mx.parallel.get_group_rank() == first.rank == -1
         mx.parallel.finalize_group()
+
+
+def wrong_ends_of_groups():
+    """Each call raises on both workers, and both groups stay open."""
+    names = ["one", "two"]
+    for name in names:
+        mx.parallel.init_group(name)
+    words = "finalize_group('one') on worker 0; finalize_group('two') on worker 1"
+    raises(mx.MXNetError, words, lambda: mx.parallel.finalize_group(names[RANK]))
+    raises(mx.MXNetError, words, lambda: mx.parallel.finalize_group("one" if RANK == 0 else None))
+    words = "finalize_group('two') on worker 0; finalize_group('three') on worker 1"
+    raises(mx.MXNetError, words, lambda: mx.parallel.finalize_group("two" if RANK == 0 else "three"))
+    words = "finalize_group('two') on worker 0; init_group(name='three', ranks=[0, 1]) on worker 1"
+    raises(mx.MXNetError, words, lambda: mx.parallel.init_group("three") if RANK else mx.parallel.finalize_group())
+    raises(mx.MXNetError, "no group 'three' is open", lambda: mx.parallel.finalize_group("three"))
+    assert mx.parallel.allreduce(RANK, "sum") == SIZE * (SIZE - 1) // 2
+    mx.parallel.finalize_group(None if RANK == 0 else "two")  # the same group
+    mx.parallel.finalize_group("one")
 
 
 def raises(kind, words, call):

@@ -16,14 +16,15 @@ import torch
 
 from ...base import MXNetError
 from ...context import cpu, cpu_pinned
-from ...events import heard
+from ...events import emit, heard
 from ...ndarray import NDArray, array
 from ..kinds import of_kind
 from .dataset import ArrayDataset
-from .place import Pass
+from .place import Pass, Position
 from .pooled import ForkingPickler as ForkingPickler  # for data loaders of other libraries
 from .pooled import _as_in_context
 from .pooled import _MultiWorkerIter as _MultiWorkerIter
+from .resume import SamplerPass, position_of, refusal
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 from .shard import ShardedBatches, ShardedDataset
 from .workers import WorkerPool, make_batch
@@ -143,6 +144,9 @@ class DataLoader:
         self.auto_reload = auto_reload
         self._iter: Iterator[Any] | None = None
         self._epochs = 0
+        self._pass: Pass | None = None  # the last one that was started
+        self._resume: Position | None = None  # where the next pass starts, if it was loaded
+        self._empty_passes = 0
 
     def __len__(self) -> int:
         return len(self._batch_sampler)
@@ -164,7 +168,50 @@ class DataLoader:
 
     def clean(self) -> None:
         """Discard batches that `refresh` or `auto_reload` has prefetched."""
-        self._iter = None
+        self._iter = self._pass = None
+
+    # ---- resuming ----
+
+    def state(self) -> Position:
+        """Return the position in the data after the batches that the program has received, as plain JSON values.
+
+        Prefetched batches do not count. Between two passes, it is the start of the next one. For `mx.dist.shard`, the
+        position counts the samples of all workers and is valid for any number of workers. Otherwise it is that of this
+        process. Raises MXNetError for a `batch_sampler` or `sampler` of the program, whose order is unknown.
+        """
+        if self._pass is not None and not self._pass.ended:
+            return self._pass.position()
+        if self._resume is not None:
+            return self._resume
+        if isinstance(self._batch_sampler, ShardedBatches):
+            return self._batch_sampler.position(self._batch_sampler.shard.epoch, 0)
+        if problem := refusal(self._batch_sampler):
+            raise MXNetError(problem)
+        rest = [int(i) for i in self._batch_sampler._rest]
+        return {**position_of(self._epochs), "rest": rest}
+
+    def load_state(self, state: Position, empty_passes: int = 0) -> None:
+        """Start the next pass at a position that `state` returned.
+
+        Before that pass there are `empty_passes` without batches, for a program that repeats the loop of its epochs
+        from the beginning.
+        """
+        kind = "shard" if isinstance(self._batch_sampler, ShardedBatches) else "sampler"
+        if not isinstance(state, dict) or state.get("kind") != kind:
+            found = state.get("kind") if isinstance(state, dict) else state
+            raise MXNetError(
+                f"the position is that of a {found!r:.80} loader, but this loader needs that of a {kind!r}. Create the "
+                "loader with or without mx.dist.shard, as for the run that saved the position"
+            )
+        if isinstance(self._batch_sampler, ShardedBatches):
+            self._batch_sampler.begin_at(state)
+        elif problem := refusal(self._batch_sampler):
+            raise MXNetError(problem)
+        else:
+            self._epochs = int(state["epoch"])
+            self._batch_sampler._rest = list(state.get("rest", ()))
+        self.clean()
+        self._resume, self._empty_passes = state, empty_passes
 
     def _here(self) -> Iterator[Any]:
         lists = self._start()
@@ -177,11 +224,20 @@ class DataLoader:
 
     def _start(self) -> Pass:
         """Return the next pass over the lists of indices."""
+        emit("pass", loader=self)
+        self._pass = self._next_pass()
+        return self._pass
+
+    def _next_pass(self) -> Pass:
+        if self._empty_passes:
+            self._empty_passes -= 1
+            return Pass(iter(()), 0)
+        position, self._resume = self._resume, None
         if isinstance(self._batch_sampler, ShardedBatches):
             return self._batch_sampler.start()
         self._epochs += 1
         steps = _steps_of(self._batch_sampler) if heard("epoch") else None
-        return Pass(iter(self._batch_sampler), self._epochs - 1, steps)
+        return SamplerPass(self._batch_sampler, self._epochs - 1, steps, position)
 
     def _make(self, indices: Any, lists: Pass) -> Any:
         seeds = lists.seeds(indices)  # drawn even if no item needs it: the program's numbers do not depend on the way

@@ -16,6 +16,10 @@ def current_batch() -> Batch | None:
     return state.batch
 
 
+Position = dict[str, Any]
+"""A position in the data of a loader, as plain JSON values. Loaders write it and read it (`DataLoader.state`)."""
+
+
 class Seeds(NamedTuple):
     """What the random numbers of the samples in a batch depend on."""
 
@@ -33,6 +37,8 @@ class Pass(Iterator[Any]):
 
     def __init__(self, lists: Iterator[Any], number: int, steps: int | None = None, samples: int | None = None):
         self.number, self.steps, self.samples = number, steps, samples
+        self.delivered = 0  # batches that the program has received
+        self.ended = False
         self._lists = lists
         self._sizes: deque[int] = deque()  # of the batches in preparation
         self._seen = 0
@@ -59,19 +65,30 @@ class Pass(Iterator[Any]):
         emit("epoch", loader=loader, number=self.number, steps=self.steps, samples=self.samples)
         try:
             for step, batch in enumerate(batches):
+                self.delivered = step + 1
                 state.batch = here = self._at(step, self._sizes.popleft())
                 yield batch
                 emit("batch", loader=loader, batch=here)
             self._finish()
         finally:
+            self.ended = True
             state.batch = before
             emit("epoch_end", loader=loader, number=self.number)
 
     def unreported(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches for an object that reports its progress itself, such as a Module."""
         self._begin()
-        yield from batches
-        self._finish()
+        try:
+            for batch in batches:
+                self.delivered += 1
+                yield batch
+            self._finish()
+        finally:
+            self.ended = True
+
+    def position(self) -> Position:
+        """Return the position after the batches that the program has received. Prefetched batches do not count."""
+        raise NotImplementedError
 
     def _begin(self) -> None:
         """Called when the program requests the first batch."""

@@ -12,10 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from ...base import MXNetError
 from ...comm import session
 from .dataset import Dataset, SimpleDataset
-from .place import Batch, Pass, Seeds
+from .place import Batch, Pass, Position, Seeds
 from .sampler import Sampler
+
+_SAID = {
+    "seed": "seed",
+    "shuffle": "shuffle",
+    "samples": "number of samples",
+    "last_batch": "last_batch",
+    "at_once": "number of samples in a batch of all workers",
+}  # the names in errors
 
 
 def shard(dataset: Any, shuffle: bool = False, seed: int = 0) -> ShardedDataset:
@@ -108,6 +117,7 @@ class ShardedBatches(Sampler):
         if last_batch not in ("keep", "discard", "rollover"):
             raise ValueError(f"last_batch must be 'keep', 'discard' or 'rollover', received {last_batch!r}")
         self.shard, self.batch_size, self._last_batch = shard, batch_size, last_batch
+        self._begin_at = 0  # samples of all workers that the next epoch omits, because they are already processed
 
     def __len__(self) -> int:
         """The number of batches that this worker has in the next epoch."""
@@ -121,7 +131,38 @@ class ShardedBatches(Sampler):
 
     def start(self) -> Epoch:
         """Return the next epoch for a loader. The epoch number advances in `follow`, so batches can be prefetched."""
-        return Epoch(self, self.shard.epoch)
+        start, self._begin_at = self._begin_at, 0
+        return Epoch(self, self.shard.epoch, start)
+
+    @property
+    def needs_same_size(self) -> bool:
+        """Whether a position is valid only for the same number of samples in a batch of all workers."""
+        return self._last_batch == "rollover"
+
+    def position(self, epoch: int, index: int) -> Position:
+        """Return the position after the first `index` samples of all workers in an epoch."""
+        shard = self.shard
+        return {
+            "kind": "shard",
+            "seed": shard.seed,
+            "shuffle": shard.shuffle,
+            "samples": len(shard.dataset),
+            "last_batch": self._last_batch,
+            "at_once": self.at_once,
+            "epoch": epoch,
+            "index": index,
+        }
+
+    def begin_at(self, position: Position) -> None:
+        """Start the next epoch at a position that `position` returned, for any number of workers."""
+        expected = self.position(0, 0)
+        for name in ("seed", "shuffle", "samples", "last_batch", *(["at_once"] if self.needs_same_size else [])):
+            if position.get(name) != expected[name]:
+                raise MXNetError(
+                    f"the position is in other data: its {_SAID[name]} is {position.get(name)!r}, but that of this "
+                    f"loader is {expected[name]!r}. Create the loader as for the run that saved the position"
+                )
+        self.shard.epoch, self._begin_at = int(position["epoch"]), int(position["index"])
 
     @property
     def at_once(self) -> int:
@@ -132,27 +173,29 @@ class ShardedBatches(Sampler):
         """The number of samples that previous epochs left for this one."""
         return epoch * len(self.shard.dataset) % self.at_once if self._last_batch == "rollover" else 0
 
-    def _total(self, epoch: int) -> int:
+    def _total(self, epoch: int, start: int = 0) -> int:
         total = self._rest(epoch) + len(self.shard.dataset)
-        return total if self._last_batch == "keep" else total - total % self.at_once
+        return total if self._last_batch == "keep" else total - max(0, total - start) % self.at_once
 
-    def indices(self, epoch: int) -> np.ndarray:
-        """Return the indices that all workers process in an epoch, in order."""
+    def indices(self, epoch: int, start: int = 0) -> np.ndarray:
+        """Return the indices that all workers process in an epoch, in order, without the first `start`."""
         shard, rest = self.shard, self._rest(epoch)
         back = -(-rest // max(len(shard.dataset), 1))  # a small dataset may leave samples over several epochs
         row = np.concatenate([shard.order(number) for number in range(epoch - back, epoch + 1)])
-        start = back * len(shard.dataset) - rest
-        return row[start : start + self._total(epoch)]
+        begin = back * len(shard.dataset) - rest
+        return row[begin + start : begin + self._total(epoch, start)]
 
 
 class Epoch(Pass):
-    """One worker's pass over its shard."""
+    """One worker's pass over its shard, without the first `start` samples of all workers."""
 
-    def __init__(self, batches: ShardedBatches, number: int):
-        indices = batches.indices(number)
+    def __init__(self, batches: ShardedBatches, number: int, start: int = 0):
+        indices = batches.indices(number, start)
         share = indices[batches.shard.rank :: batches.shard.size].tolist()
         lists = (share[at : at + batches.batch_size] for at in range(0, len(share), batches.batch_size))
-        super().__init__(lists, number, -(-len(indices) // batches.at_once), len(indices))
+        self._first = -(-start // batches.at_once)  # the number of the first batch
+        super().__init__(lists, number, self._first - (-len(indices) // batches.at_once), start + len(indices))
+        self._of, self._start = batches, start
         self._shard, self._at_once = batches.shard, batches.at_once
         self._batches = -(-len(share) // batches.batch_size)  # of this worker
 
@@ -165,7 +208,13 @@ class Epoch(Pass):
 
     def _at(self, step: int, samples: int | None) -> Batch:
         assert self.samples is not None and samples is not None
-        return Batch(self.number, step, self.steps, samples, min(self._at_once, self.samples - step * self._at_once))
+        total = min(self._at_once, self.samples - self._start - step * self._at_once)
+        return Batch(self.number, self._first + step, self.steps, samples, total)
+
+    def position(self) -> Position:
+        """Return the position after the batches that the program has received: samples of all workers."""
+        assert self.samples is not None
+        return self._of.position(self.number, min(self._start + self.delivered * self._at_once, self.samples))
 
     def _finish(self) -> None:
         """Wait for workers with one more batch, and join their step in the meantime."""

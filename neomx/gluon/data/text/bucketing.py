@@ -59,7 +59,12 @@ class BucketSampler(ShardedBatches):
     def epoch(self, number: int) -> None:
         self.shard.epoch = number
 
-    def indices(self, epoch: int) -> np.ndarray:
+    @property
+    def needs_same_size(self) -> bool:
+        """Whether a position is valid only for the same number of samples in a batch of all workers."""
+        return True
+
+    def indices(self, epoch: int, start: int = 0) -> np.ndarray:
         """Return the indices that all workers process in an epoch: one batch of all workers after the other."""
         order = self.shard.order(epoch)
         batches: list[np.ndarray] = []
@@ -73,7 +78,7 @@ class BucketSampler(ShardedBatches):
             # The key is not that of a sample: (seed, epoch, index).
             random = np.random.Generator(np.random.PCG64([self.shard.seed, epoch, len(order)]))
             batches = [batches[i] for i in random.permutation(len(batches))]
-        return np.concatenate([*batches, rest])[: self._total(epoch)]
+        return np.concatenate([*batches, rest])[start : self._total(epoch, start)]
 
 
 def _bounds(lengths: np.ndarray, buckets: int | Sequence[int]) -> list[int]:

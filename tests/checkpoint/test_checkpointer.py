@@ -1,0 +1,244 @@
+"""Checkpointer in one process: exact resume, what it keeps, and what it refuses."""
+
+import errno
+import json
+import logging
+import os
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+
+import neomx as mx
+from neomx import gluon
+from neomx.checkpoint import Checkpointer, CheckpointError, folder, manifest
+from neomx.formats import safetensors
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from training import data, fit, loader_of, network, trainer_of, weights
+
+LOADERS = {
+    "shard": {},
+    "shard ahead": {"num_workers": 2, "thread_pool": True},
+    "sequential": {},
+    "shuffle": {},
+    "shuffle ahead": {"num_workers": 1, "thread_pool": True, "auto_reload": True},
+    "rollover": {"last_batch": "rollover"},
+}
+
+
+def run(directory, kind="shard", stop=None, epochs=3, resume=False, **options):
+    """Train, up to `stop` steps, and return the weights."""
+    net = network()
+    trainer = trainer_of(net)
+    loader = loader_of("shuffle" if kind == "rollover" else kind.split()[0], **LOADERS[kind])
+    seen = {"batches": []}
+    with_defaults = {"every": 1000, **options}
+    ckpt = Checkpointer(directory, net=net, trainer=trainer, loader=loader, extra=seen, **with_defaults)
+    if resume:
+        assert ckpt.restore()
+    for _ in ckpt.epochs(epochs):
+        for batch in loader:
+            fit(net, trainer, batch, len(batch[0]))
+            seen["batches"].append(float(batch[0].sum().asscalar()))
+            ckpt.step()
+            if ckpt.steps == stop:
+                ckpt.save()
+                ckpt.close()
+                return {}
+    ckpt.close()
+    return {**weights(net, trainer), "batches": np.array(seen["batches"])}
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_resume_is_exact_at_every_kind_of_step(tmp_path, kind):
+    expected = run(tmp_path / "whole", kind)
+    last = len(expected["batches"])
+    for stop in (1, 5, 6, 7, last - 1, last):
+        run(tmp_path / str(stop), kind, stop)
+        assert_same(run(tmp_path / str(stop), kind, resume=True), expected)
+
+
+def test_every_and_keep(tmp_path):
+    run(tmp_path, every=4, keep=2)
+    assert folder.steps(str(tmp_path)) == [12, 16]
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+
+
+def test_files_have_no_pickle_and_match_the_manifest(tmp_path):
+    run(tmp_path, stop=3)
+    found = manifest.read(str(tmp_path / "step-00000003"))
+    found.verify(str(tmp_path / "step-00000003"))
+    assert sorted(os.listdir(tmp_path / "step-00000003")) == ["manifest.json", "part-00000-of-00001.safetensors"]
+    names = safetensors.read(tmp_path / "step-00000003" / "part-00000-of-00001.safetensors")
+    assert "param/1.running_mean" in names and "worker/0/random/numpy" in names
+    assert found.facts["extra"]["batches"] and found.facts["counters"] == {"steps": 3}
+
+
+def test_best_is_kept(tmp_path):
+    net = network()
+    net(mx.nd.ones((1, 4)))
+    ckpt = Checkpointer(tmp_path, net=net, keep=1, best="max")
+    for value, better in ((1.0, True), (3.0, True), (2.0, False), (3.0, False)):
+        ckpt.step()
+        assert ckpt.report(value) is better
+        ckpt.save()
+        ckpt.wait()
+    ckpt.step()
+    ckpt.save()
+    ckpt.close()
+    assert [each.metric for each in folder.readable(str(tmp_path))] == [3.0, None]
+    with pytest.raises(mx.MXNetError, match="best='max'"):
+        Checkpointer(tmp_path, net=net, signals=False).report(1)
+
+
+def damage(path, kind):
+    part = path / "part-00000-of-00001.safetensors"
+    if kind == "changed":
+        content = bytearray(part.read_bytes())
+        content[-5] ^= 1
+        part.write_bytes(content)
+    elif kind == "truncated":
+        os.truncate(part, 100)
+    elif kind == "missing":
+        part.unlink()
+    elif kind == "no manifest":
+        (path / "manifest.json").unlink()
+    else:
+        (path / "manifest.json").write_text("{")
+
+
+@pytest.mark.parametrize("kind", ["changed", "truncated", "missing", "no manifest", "not JSON"])
+def test_a_damaged_checkpoint_is_skipped(tmp_path, kind, caplog):
+    expected = run(tmp_path / "whole")
+    run(tmp_path, every=5, stop=11)
+    damage(tmp_path / "step-00000011", kind)
+    with caplog.at_level(logging.WARNING, "neomx"):
+        assert_same(run(tmp_path, resume=True), expected)
+    assert "step 11 is not used" in caplog.text
+
+
+def test_if_all_are_damaged_it_raises(tmp_path):
+    run(tmp_path, stop=2)
+    damage(tmp_path / "step-00000002", "changed")
+    with pytest.raises(CheckpointError, match="none of the 1 checkpoints"):
+        run(tmp_path, resume=True)
+
+
+def test_a_full_disk_raises_at_the_next_step_and_keeps_older_checkpoints(tmp_path, monkeypatch):
+    net = network()
+    net(mx.nd.ones((1, 4)))
+    ckpt = Checkpointer(tmp_path, net=net)
+    ckpt.step()
+    ckpt.save()
+    ckpt.wait()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    ckpt.step()
+    ckpt.save()
+    ckpt._writer._thread.join()
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match="No space left on device. Older checkpoints are unchanged"):
+        ckpt.step()
+    assert os.listdir(tmp_path) == ["step-00000001"]
+    ckpt.close()
+    assert folder.newest_whole(str(tmp_path)).step == 1
+
+
+def change(path, **values):
+    content = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**content, **values}))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"files": {"../../secret": {"bytes": 1, "sha256": ""}}},
+        {"files": {"/etc/passwd": {"bytes": 1, "sha256": ""}}},
+        {"files": {"part-00000-of-00001.safetensors": {"bytes": 2**80, "sha256": ""}}},
+        {"files": {"part-00000-of-00001.safetensors": {"bytes": 2**60, "sha256": ""}}},
+        {"files": []},
+        {"workers": 10**9},
+        {"workers": -1},
+        {"step": "x"},
+        {"facts": None},
+        {"metric": "x"},
+        {"version": "1"},
+        {"format": "other"},
+    ],
+)
+def test_a_hostile_manifest_is_refused(tmp_path, values):
+    run(tmp_path, stop=2)
+    change(tmp_path / "step-00000002", **values)
+    with pytest.raises(CheckpointError, match="none of the 1 checkpoints"):
+        folder.newest_whole(str(tmp_path))
+
+
+def test_a_newer_version_is_refused(tmp_path):
+    run(tmp_path, stop=2)
+    change(tmp_path / "step-00000002", version=2)
+    with pytest.raises(CheckpointError, match="version 2 of the format, but this version of neomx reads up to 1"):
+        run(tmp_path, resume=True)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    run(tmp_path, stop=2)
+    other = gluon.nn.Dense(3, in_units=2)
+    other.initialize()
+    ckpt = Checkpointer(tmp_path, net=other)
+    with pytest.raises(CheckpointError, match="belongs to another model: the model has 'weight'"):
+        ckpt.restore()
+    wider = network(units=9)
+    wider(mx.nd.ones((1, 4)))
+    with pytest.raises(CheckpointError, match="0.weight: shape incompatible"):
+        Checkpointer(tmp_path, net=wider, trainer=trainer_of(wider)).restore()
+
+
+def test_other_data_is_refused(tmp_path):
+    run(tmp_path, stop=2)
+    net = network()
+    loader = gluon.data.DataLoader(mx.dist.shard(data(30), shuffle=True, seed=7), 4)
+    with pytest.raises(mx.MXNetError, match="number of samples is 22, but that of this loader is 30"):
+        Checkpointer(tmp_path, net=net, trainer=trainer_of(net), loader=loader).restore()
+
+
+def test_an_unknown_sampler_is_refused():
+    loader = gluon.data.DataLoader(data(), batch_sampler=[[0, 1], [2]])
+    with pytest.raises(mx.MXNetError, match="cannot be saved: its order may depend on anything"):
+        loader.state()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "pass net=, trainer= or both"),
+        ({"net": 1, "every": 0}, "every must be an int of at least 1"),
+        ({"net": 1, "keep": 1.5}, "keep must be an int of at least 1"),
+        ({"net": 1, "best": "loss"}, "best must be 'max', 'min' or None"),
+        ({"net": 1, "extra": {"a": np.ones(2)}}, "extra\\['a'\\] is a ndarray"),
+    ],
+)
+def test_bad_arguments(tmp_path, arguments, message):
+    with pytest.raises(mx.MXNetError, match=message):
+        Checkpointer(tmp_path / "new", **arguments)
+    assert not (tmp_path / "new").exists()
+
+
+def test_nothing_to_restore(tmp_path):
+    assert Checkpointer(tmp_path / "new", net=network()).restore() is False
+
+
+def test_a_directory_that_is_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot use .*file for checkpoints"):
+        Checkpointer(tmp_path / "file", net=network())
