@@ -7,11 +7,12 @@ connect with a `client`. Nothing here needs torch, so that the launcher can use 
 """
 
 from .client import StoreClient
-from .protocol import NEWS, SERVICE, THE_STORE, TOLERATES_LOSS, PeerError, Value
+from .protocol import CALLS, NEWS, SERVICE, THE_STORE, TOLERATES_LOSS, PeerError, Value
 from .roll import Member, MemberInfo
 from .server import StoreServer
 
 __all__ = [
+    "CALLS",
     "NEWS",
     "SERVICE",
     "THE_STORE",

@@ -31,6 +31,7 @@ class StoreClient:
         self._free: list[wire.Connection] = []
         self._guard = threading.Lock()
         self.gone: dict[str, str] = {}
+        self.calls = 0  # the counter CALLS, as of the last heartbeat
         self._callbacks: list[Callable[[str, str], None]] = []
         self._life: wire.Connection | None = None
         self._leaving = threading.Event()
@@ -166,10 +167,12 @@ class StoreClient:
     def _live(self) -> None:
         assert self._life is not None
         running: list[str] = []
+        news = 0
         try:
-            while not self._leaving.wait(BEAT):
-                self._life.send(ASK, {"do": "beat", "name": self.name, "running": running})
+            while not self._leaving.is_set():
+                self._life.send(ASK, {"do": "beat", "name": self.name, "running": running, "news": news})
                 told = self._life.receive(timeout=self._patience).meta
+                news, self.calls = int(told["news"]), int(told["calls"])
                 self._heard(told.get("gone", {}))
                 running = [name for name, pid in told.get("look", {}).items() if is_running(pid)]
         except wire.TimedOut:

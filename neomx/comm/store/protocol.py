@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ...base import MXNetError
 
 ASK, ANSWER, ERROR = 1, 2, 3  # kinds of frames
-BEAT = 0.5  # seconds between two heartbeats
+BEAT = 0.5  # seconds between two heartbeats; the store answers one earlier if there is news
+CALLS = "calls"  # a counter: adding to it tells all members at once that one of them needs their attention
 KEY_LIMIT = 1 << 12  # maximum characters of a key or a name
 NEWS = 10.0  # seconds until all know which process is behind a broken connection: usually one, more on a busy machine
 SERVICE = "the job's store"  # the service name of its connections

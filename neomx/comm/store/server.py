@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import listener, wire
-from .protocol import ANSWER, ASK, BEAT, ERROR, KEY_LIMIT, SERVICE
+from .protocol import ANSWER, ASK, BEAT, CALLS, ERROR, KEY_LIMIT, SERVICE
 from .roll import NO_ROOM, Member, Roll
 from .values import OverQuota, Values
 
@@ -42,7 +42,10 @@ class StoreServer:
         self._secret, self._tls = secret, tls
         self._values = Values()
         self._roll = Roll(wire.silence() if silence is None else silence)
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._has_news = threading.Condition(lock)
+        self._news = 0  # changes that members hear of with their next heartbeat
         self._stop: Callable[[], None] | None = None
         self._closed = False
         self.refusals: list[str] = []  # reasons of the first refusals
@@ -58,6 +61,7 @@ class StoreServer:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+            self._tell()
         if self._stop is None:
             self._listening.close()
         else:
@@ -86,8 +90,14 @@ class StoreServer:
         with self._changed:
             self._roll.mark_gone(name, why or f"its process ended with code {code}")
             self._changed.notify_all()
+            self._tell()
 
     # ---- serving ----
+
+    def _tell(self) -> None:
+        """Answer all waiting heartbeats, because a member is gone or has called the others. Needs the lock."""
+        self._news += 1
+        self._has_news.notify_all()
 
     def _refused(self, error: wire.WireError) -> None:
         if len(self.refusals) < _REFUSALS:
@@ -122,6 +132,7 @@ class StoreServer:
         with self._changed:
             if not self._closed and self._roll.lose(member):
                 self._changed.notify_all()
+                self._tell()
 
     def _watch_silence(self) -> None:
         looked = time.monotonic()
@@ -134,6 +145,7 @@ class StoreServer:
                 looked = now
                 if self._roll.mark_silent():
                     self._changed.notify_all()
+                    self._tell()
 
     def _forgive(self, seconds: float) -> None:
         """Ignore the silence of members while this process itself did not run."""
@@ -187,6 +199,8 @@ class StoreServer:
                 raise ValueError("the counter exceeds 64 bits")
             self._values.put(key, str(total).encode(), None)
             self._changed.notify_all()
+            if key == CALLS:
+                self._tell()
         return {"total": total}, b""
 
     def _swap(self, ask: _Ask, payload: bytes) -> tuple[dict[str, Any], bytes]:
@@ -236,7 +250,10 @@ class StoreServer:
     def _beat(self, ask: _Ask, _: bytes) -> tuple[dict[str, Any], bytes]:
         with self._changed:
             look = self._roll.beat(self._me(ask), ask.get("running", ()))
-            return {"gone": self._roll.gone(), "look": look}, b""
+            known = ask.get("news")
+            self._has_news.wait_for(lambda: self._news != known or self._closed, timeout=BEAT)
+            calls = int(self._values.get(CALLS) or b"0")
+            return {"gone": self._roll.gone(), "look": look, "news": self._news, "calls": calls}, b""
 
     def _me(self, ask: _Ask) -> Member:
         return self._roll.speaker(_text(ask["name"]), ask["token"])
