@@ -132,8 +132,8 @@ __all__ = [
 
 # Rarely used or slow to import, so `from neomx import *` does not include them.
 _OTHERS = (
-    "autodiff checkpoint comm_allreduce comm_allreduce_sum comm_broadcast comm_finalize comm_init distributed engine "
-    "error executor_manager learn libinfo library log mod module networks onnx optim parallel parallel_rank profiler "
+    "autodiff checkpoint comm_allreduce comm_allreduce_sum comm_broadcast comm_finalize comm_init distributed elastic "
+    "engine error executor_manager learn libinfo library log mod module networks onnx optim parallel parallel_rank profiler "
     "rnn rtc runtime util visualization viz"
 )
 
@@ -173,6 +173,10 @@ if (os.environ.get("NEOMX_CHECKPOINT") or os.environ.get("NEOMX_RESUME")) and no
     from . import checkpoint
 
     checkpoint.start_from_environment()
+if os.environ.get("NEOMX_ELASTIC") == "1" and not _is_command():
+    from . import elastic
+
+    elastic.start_from_environment()
 if os.environ.get("MXNET_PROFILER_AUTOSTART", "0") not in ("", "0") and not _is_command():
     from . import profiler
 

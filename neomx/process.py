@@ -101,6 +101,8 @@ class State:
     norm_total: Callable[[torch.Tensor], torch.Tensor] | None = None
     # whether the program read the layout of `neomx run --layout` (parallel/layout.py)
     layout_read: bool = False
+    # how the steps of an elastic job survive the loss of workers (comm/transaction.py); None: they do not
+    transaction: Any = None
     # how many workers mx.parallel.launch starts; None: one for each device, or for each core without devices
     devices: int | None = None
     # whether neomx, not the user, limited oneDNN, possibly after oneDNN had read the variable (onednn.py)

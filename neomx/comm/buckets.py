@@ -297,6 +297,10 @@ class Buckets:
         self._spoiled = set()
         self.readiness = []
 
+    def halt(self) -> None:
+        """Wait until all sums have ended, successfully or not."""
+        self._courier.send(lambda: None).result()
+
     def close(self) -> None:
         """End the thread after it has summed all buckets that were sent."""
         self._courier.close()

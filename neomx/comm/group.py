@@ -16,6 +16,7 @@ import torch
 
 from . import memory
 from .flat import call_note, dense, packs, put_back, reducible, whole
+from .generations import Generations
 from .membership import Membership
 from .messages import Messages
 from .network import Network
@@ -43,22 +44,27 @@ class Group:
         nodes: dict[int, int],
         name: str = "all",
         tasks: list[str] | None = None,
+        generations: Generations | None = None,
     ) -> None:
         """`nodes` maps the members' ranks in the world, in the order of the group, to the host of each.
 
         `tasks` names the current tasks of the members. A member that fails in a task but keeps running counts as gone
-        for this group and for groups made from it, which share the list.
+        for this group and for groups made from it, which share the list. With `generations`, the group always has the
+        members of the current generation. It opens at its first call in each.
         """
-        self.world, self.store, self.name = world, store, name
-        self._members = Membership(world, store, nodes, name, [] if tasks is None else tasks)
+        self.store, self.name = store, name
+        self._generations = generations
+        self._members = Membership(world, store, nodes, name, [] if tasks is None else tasks, generations)
         self._made: Counter[str] = Counter()
-        self._open()
+        self._closed = False
+        self._is_open = False
+        if generations is None:
+            self._open()
 
     # ---- opening, closing, creating other groups ----
 
     def _open(self) -> None:
         members = self._members
-        self.rank, self.size, self.ranks = members.rank, members.size, members.ranks
         self._closed = False
         self._network: Network | None = None
         self._channel: memory.Channel | None = None
@@ -71,6 +77,7 @@ class Group:
                     self._network = members.connect("world", list(range(self.size)))
         self._messages = Messages(members, self._network)
         self._stager = Stager(members, self._by(_NOTHING))
+        self._is_open = True
 
     def _open_channel(self) -> memory.Channel | None:
         members = self._members
@@ -85,10 +92,45 @@ class Group:
         members.tell_fallback(why)
         return channel
 
+    def _current(self) -> Membership:
+        """The members, of the current generation if the job is elastic. Opens nothing."""
+        generations = self._generations
+        if generations is not None and generations.number != self._members.generation and not self._closed:
+            self._members.follow(generations)
+            self._is_open = False
+        return self._members
+
+    def _ready(self) -> Membership:
+        """The members, after opening the group in this generation if it is not open yet."""
+        members = self._current()
+        if not self._is_open and not self._closed:
+            self._open()
+        return members
+
+    @property
+    def world(self) -> World:
+        """The place of this process in its job."""
+        return self._current().world
+
+    @property
+    def rank(self) -> int:
+        """The rank of this worker in the group."""
+        return self._current().rank
+
+    @property
+    def size(self) -> int:
+        """The number of members."""
+        return self._current().size
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks of the members in the job; in an elastic job, their numbers."""
+        return self._current().ranks
+
     @property
     def hosts(self) -> list[int]:
         """The host number of each member."""
-        return list(self._members.nodes.values())
+        return list(self._current().nodes.values())
 
     @property
     def tasks(self) -> list[str]:
@@ -116,7 +158,8 @@ class Group:
 
     def clone(self, name: str) -> Group:
         """Create a group of the same members, whose calls are independent of the order of calls in this one."""
-        return Group(self.world, self.store, self._members.nodes, self._numbered(name), self.tasks)
+        members = self._current()
+        return Group(members.world, self.store, members.nodes, self._numbered(name), self.tasks, self._generations)
 
     def _numbered(self, name: str) -> str:
         self._made[name] += 1
@@ -126,7 +169,7 @@ class Group:
         """Close the connections. Members that wait for this one raise."""
         self._members.close()
         self._network = self._channel = None
-        self._closed = True
+        self._closed, self._is_open = True, False
 
     def rebuild(self, ranks: Sequence[int] | None = None) -> None:
         """Reconnect after a failure.
@@ -138,11 +181,11 @@ class Group:
 
     def named(self, call: str, what: str = "") -> AbstractContextManager[None]:
         """Context manager that turns failures into errors naming the call and the missing workers."""
-        return self._members.named(call, what)
+        return self._ready().named(call, what)
 
     def doing(self, what: str) -> AbstractContextManager[None]:
         """Context manager that reports `what` as the current activity to workers that wait for this one in vain."""
-        return self._members.doing(what)
+        return self._current().doing(what)
 
     # ---- collectives ----
 
@@ -163,7 +206,7 @@ class Group:
         """
         flat = dense(tensor)
         number, op_of_it = reducible(flat, op)
-        with self._members.named("all_reduce", what):
+        with self.named("all_reduce", what):
             self._by(flat).all_reduce_(number, op_of_it, call_note("all_reduce", tensor, op, what))
         return put_back(flat, tensor)
 
@@ -171,7 +214,7 @@ class Group:
         """Copy the values of `root` to all members, in place."""
         self._check_rank("root", root)
         flat = dense(tensor)
-        with self._members.named("broadcast", what):
+        with self.named("broadcast", what):
             self._by(flat).broadcast_(flat, root, call_note("broadcast", tensor, f"from {root}", what))
         return put_back(flat, tensor)
 
@@ -185,7 +228,7 @@ class Group:
     def all_gather(self, tensor: torch.Tensor, what: str = "") -> list[torch.Tensor]:
         """Return the tensors of all members, whose sizes may differ in the first dimension."""
         flat, rows = dense(tensor), tensor.shape[0] if tensor.dim() else 1
-        with self._members.named("all_gather", what):
+        with self.named("all_gather", what):
             note = call_note("all_gather", tensor, "", what, any_rows=True)
             lengths = self._small(torch.tensor([rows]), note).flatten().tolist()
             shapes = [(length, *tensor.shape[1:]) if tensor.dim() else () for length in lengths]
@@ -199,7 +242,7 @@ class Group:
         """Concatenate the tensors of all members, which have one shape, in `out`."""
         flat, parts = dense(tensor), whole(out, tensor.numel() * self.size).view(self.size, -1)
         parts[self.rank].copy_(flat)
-        with self._members.named("all_gather", what):
+        with self.named("all_gather", what):
             self._by(flat).all_gather(parts.unbind(), call_note("all_gather", tensor, "", what))
 
     def reduce_scatter(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> torch.Tensor:
@@ -214,7 +257,7 @@ class Group:
         flat = dense(tensor)
         number, op_of_it = reducible(flat, op)
         target = whole(out, flat.numel() // self.size).view(number.dtype)
-        with self._members.named("reduce_scatter", what):
+        with self.named("reduce_scatter", what):
             parts = number.view(self.size, -1).unbind()
             self._by(flat).reduce_scatter(parts, op_of_it, target, call_note("reduce_scatter", tensor, op, what))
 
@@ -227,7 +270,7 @@ class Group:
         """
         sent = self._splits(tensor, splits)
         flat, width = dense(tensor), math.prod(tensor.shape[1:])
-        with self._members.named("all_to_all", what):
+        with self.named("all_to_all", what):
             table = self._small(torch.tensor(sent), call_note("all_to_all", tensor, "", what, any_rows=True))
             received = table[:, self.rank].tolist()
             out = torch.empty((sum(received), *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
@@ -239,7 +282,7 @@ class Group:
 
     def all_gather_small(self, tensor: torch.Tensor, what: str = "") -> torch.Tensor:
         """Stack the tensors of all members, of one shape and a few hundred bytes on the CPU. Meant for headers."""
-        with self._members.named("all_gather_small", what):
+        with self.named("all_gather_small", what):
             return self._small(tensor.contiguous(), call_note("all_gather_small", tensor, "", what))
 
     def _small(self, tensor: torch.Tensor, note: bytes) -> torch.Tensor:
@@ -249,12 +292,12 @@ class Group:
 
     def barrier(self, what: str = "") -> None:
         """Wait for all members."""
-        with self._members.named("barrier", what):
+        with self.named("barrier", what):
             self._by(_NOTHING).barrier(b"barrier")
 
     def wait_for_all(self, what: str) -> None:
         """Wait for all members without a timeout, however long they are busy. Raises if a member is gone."""
-        self._members.wait_for_all(what)
+        self._current().wait_for_all(what)
 
     def send(self, tensor: torch.Tensor, to: int, tag: int = 0, what: str = "") -> None:
         """Send to one member and wait until it has received a tensor of the same size with the same tag."""
@@ -289,11 +332,11 @@ class Group:
         self, call: str, what: str, other: int, begin: Callable[[Network], Callable[[], None]]
     ) -> Callable[[], None]:
         assert not self._closed, "this group is closed"
-        with self._members.named(call, what):
+        with self.named(call, what):
             wait = self._messages.start(other, begin)
 
         def finish() -> None:
-            with self._members.named(call, what):
+            with self.named(call, what):
                 wait()
 
         return finish
@@ -335,11 +378,16 @@ class Group:
 
         Buckets may be summed in another thread than that of the group, sequentially, in the same order on all members.
         """
+        self._ready()
         return self._stager.open(count, dtype, device)
 
 
-def open_group(world: World, store: TorchStore | None, name: str = "all") -> Group:
+def open_group(
+    world: World, store: TorchStore | None, name: str = "all", generations: Generations | None = None
+) -> Group:
     """Open the group of all workers, under a name that was not used in this store before."""
+    if generations is not None:
+        return Group(world, store, generations.current.places, name, generations=generations)
     if world.size == 1 or store is None:
         return Group(world, store, {world.rank: world.node})
     store.set(f"node/{world.rank}", str(world.node))

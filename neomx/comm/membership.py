@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 import torch.distributed as dist
 
 from ..base import MXNetError
+from .generations import Generations
 from .network import Broken, Network
 from .session import gloo_device, lazy_gloo_device, warn_once
 from .store import NEWS, THE_STORE, PeerError
@@ -37,10 +38,17 @@ class Membership:
     """
 
     def __init__(
-        self, world: World, store: TorchStore | None, nodes: dict[int, int], name: str, tasks: list[str]
+        self,
+        world: World,
+        store: TorchStore | None,
+        nodes: dict[int, int],
+        name: str,
+        tasks: list[str],
+        generations: Generations | None = None,
     ) -> None:
         self.world, self._store, self.name, self.tasks = world, store, name, tasks
-        self.generation = 0
+        self._generations = generations  # of an elastic job, if the group has all workers
+        self.generation = 0 if generations is None else generations.number
         self.failed = ""  # why the group must be rebuilt, or ""
         self._meetings = 0
         self._networks: list[Network] = []
@@ -48,8 +56,8 @@ class Membership:
 
     def _enrol(self, nodes: dict[int, int]) -> None:
         self.nodes, self.ranks, self.size = nodes, list(nodes), len(nodes)
-        self.rank = self.ranks.index(self.world.rank)
-        mine = nodes[self.world.rank]
+        self.rank = self.ranks.index(self.world.number)
+        mine = nodes[self.world.number]
         self.local = [member for member, rank in enumerate(self.ranks) if nodes[rank] == mine]  # members on this host
 
     @property
@@ -57,6 +65,14 @@ class Membership:
         """The job's store. Every group of several workers has one."""
         assert self._store is not None
         return self._store
+
+    def follow(self, generations: Generations) -> None:
+        """Consist of the members of the current generation from now on."""
+        self.close()
+        self.world = generations.current.world(self.world)
+        self._enrol(generations.current.places)
+        self.generation = generations.number
+        self.failed, self._meetings = "", 0
 
     def rejoin(self, ranks: Sequence[int] | None) -> None:
         """Start a new generation of the group with all members, or with only `ranks` of this group."""
@@ -151,12 +167,23 @@ class Membership:
     def _check(self, late: Late, known: bool = True) -> None:
         """Raise if the wait can never end. Unless `known`, it is unknown which of `late` the wait depends on."""
         if not self.tasks:  # with tasks, ranks are relative to a subset of workers
-            self.store.waits(self.world.rank).look(lambda: [self.ranks[member] for member in late()], known)
+            self.store.waits(self.world.number).look(lambda: [self.ranks[member] for member in late()], known)
+        if self._generations is not None:
+            self._check_generation(self._generations)
+            return
         gone = self.store.gone  # read before `late`: a member that arrived and then left is not late
         if not gone:
             return
         lost = [member for member in late() if self._is_gone(member)]
         if lost or THE_STORE in gone:
+            raise _Gone(lost)
+
+    def _check_generation(self, generations: Generations) -> None:
+        """Raise if any member is gone or asks for the next generation: then it is over for all, not only the late."""
+        if generations.number != self.generation:
+            raise _Gone([])
+        lost = [self.ranks.index(number) for number in generations.gone()]
+        if lost or THE_STORE in self.store.gone or generations.is_called():
             raise _Gone(lost)
 
     def member(self, rank: int) -> str:
@@ -179,7 +206,7 @@ class Membership:
 
     def doing(self, what: str) -> AbstractContextManager[None]:
         """Context manager that reports `what` as the current activity to workers that wait for this one in vain."""
-        return nullcontext() if self._store is None else self._store.waits(self.world.rank).during(what)
+        return nullcontext() if self._store is None else self._store.waits(self.world.number).during(what)
 
     @contextmanager
     def named(self, call: str, what: str = "") -> Iterator[None]:
@@ -213,6 +240,9 @@ class Membership:
             ) from None
 
     def _failure(self, call: str, members: list[int], detail: str = "", remedy: str = "") -> PeerError:
+        if self._generations is not None and not members:
+            self._give_up(f"{call} did not complete: another worker has lost a member of the group")
+            return PeerError(f"{self.failed}. This is {self.member(self.rank)}, in a group of {self.size}")
         gone = self.store.gone
         names = [next((n for n in self._names(member) if n in gone), self.member(member)) for member in members]
         states = self.store.missing(names)

@@ -13,7 +13,7 @@ import logging
 import math
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,9 +23,12 @@ from ..base import MXNetError
 from ..process import state
 from .barriers import BARRIER, LEAVES, PAUSES, Barriers
 from .group import Group
+from .store import PeerError
+from .transaction import transaction
 
 _log = logging.getLogger("neomx")
 _PATIENCE = 30.0  # timeout in seconds for the settings of another worker
+_MOST_STEPPERS = 200
 _DOING = {PAUSES: "the end of its data", LEAVES: "the end of its program", BARRIER: "mx.dist.barrier()"}
 
 
@@ -54,6 +57,16 @@ class Stepper(Protocol):
     def close(self) -> None:
         """Release resources; no worker will step it again."""
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has prepared for its parameters."""
+
+    def halt(self) -> None:
+        """Wait until nothing is being sent any more, after a loss."""
+
+    def prepare_again(self) -> None:
+        """Prepare for the parameters together with the workers of a new generation."""
+
 
 @dataclass(frozen=True)
 class Round:
@@ -68,11 +81,22 @@ class Round:
     prepares: bool = False  # whether workers prepare for new parameters instead of stepping
     differs: bool = False  # whether some worker has passed another number than its samples in an earlier step
     stops: bool = False  # whether some worker was told to save a checkpoint and stop
+    admits: bool = False  # whether workers wait to join
 
     @property
     def active(self) -> list[int]:
         """The workers that step."""
         return [rank for rank, stepper in enumerate(self.steppers) if stepper >= 0]
+
+    @property
+    def has_second_half(self) -> bool:
+        """Whether the workers only sum gradients in it, and update in a later round."""
+        return any(math.isnan(self.divisors[rank]) for rank in self.active)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the workers sum gradients and update, so that the program cannot change the sums in between."""
+        return self.reduces and not self.has_second_half
 
     @property
     def all_samples(self) -> float:
@@ -126,16 +150,48 @@ class Rounds:
         self._compared: Compared = ({}, {})  # of the current stepper
         self._digest_of: Mapping[str, object] = {}  # the mapping of `_digest`
         self._digest = 0
-        self._behind: dict[int, int] = {}  # steppers with outdated weights on some worker, and a current worker
+        self._behind: dict[int, list[int]] = {}  # steppers with outdated weights on some worker, and current workers
         self.joined: Counter[int] = Counter()  # by stepper: steps of others that this worker joined without data
         self.is_complete = True  # whether all workers had data in the last step
         self.asks_to_stop = False  # whether this worker was told to stop; all workers hear of it in the next round
         self.stops = False  # whether some worker was told to stop, as all workers know
+        self.are_waiting: Callable[[], bool] | None = None  # whether workers wait to join; asked by one worker
+        self.admits = False  # whether workers wait to join, as all workers know
 
     def enter(self, stepper: Stepper) -> int:
         """Add a stepper and return its number. All workers must add their steppers in the same order."""
         self._steppers.append(stepper)
         return len(self._steppers) - 1
+
+    @property
+    def steppers(self) -> list[Stepper]:
+        """The steppers that this worker's program has not dropped together with the others."""
+        return [stepper for stepper in self._steppers if stepper is not None]
+
+    def vote(self) -> None:
+        """Wait until all workers have all sums of a step. If it returns, all of them commit the step."""
+        if self._group.size > 1:
+            self._group.barrier("the end of a training step")
+
+    def begin_generation(self) -> None:
+        """Go on with the workers of a new generation, in which all have the same weights."""
+        self._barriers = Barriers()
+        begun = [stepper is not None and stepper.has_begun for stepper in self._steppers]
+        if self._group.size > 1:
+            mine = torch.zeros(_MOST_STEPPERS, dtype=torch.uint8)
+            mine[: len(begun)] = torch.tensor(begun, dtype=torch.uint8)
+            mine[-1] = len(begun)
+            said = self._group.all_gather_small(mine, "the Trainers of all workers")
+            if len(set(said[:, -1].tolist())) > 1:
+                raise MXNetError(
+                    f"the workers have different numbers of Trainers: {said[:, -1].tolist()}. A worker that joins "
+                    "must run the same program as the others"
+                )
+            begun = [bool(each) for each in said.amax(0)[: len(begun)].tolist()]
+        self._bring_up_to_date()
+        for stepper, is_needed in zip(self._steppers, begun, strict=True):
+            if stepper is not None and is_needed:
+                stepper.prepare_again()
 
     def release(self, stepper: int) -> None:
         """Mark a stepper as dropped by this worker's program.
@@ -219,7 +275,11 @@ class Rounds:
         """Like `pause`, at the end of a program. Then compare steps and weights of all workers."""
         self._stand_by(LEAVES)
         if self._group.size > 1:
-            self._compare()
+            try:
+                self._compare()
+            except PeerError:  # the program of this worker has ended, and needs no others
+                if not transaction().survives:
+                    raise
 
     def _compare(self) -> None:
         """Log differences between workers in the number of steps and in their weights."""
@@ -230,7 +290,7 @@ class Rounds:
             mine = torch.tensor([self._steps[number], self._idle[number], *sums.values()], dtype=torch.int64)
             said = [each.tolist() for each in self._group.all_gather(mine, "the ends of programs")]
             if self._group.rank == 0:
-                if any(each[1] for each in said):
+                if any(each[1] for each in said) and not transaction().survives:
                     which = f" of model number {number}" if len(self._steppers) > 1 else ""
                     _tell_of_steps([each[0] for each in said], which)
                 _tell_of_weights([each[2:] for each in said], list(sums))
@@ -239,8 +299,17 @@ class Rounds:
         if self._group.size == 1:
             return
         others: Counter[int] = Counter()  # steps of others in the meantime, by stepper
+        world = self._group.world
         while True:
-            round = self._say(why, 0.0, 0.0, False, self._have_sent())
+            if self._group.world is not world:  # a worker was lost
+                if why == PAUSES:
+                    return  # the samples of its last step are dealt again, possibly to this worker
+                world = self._group.world
+            try:
+                round = self._say(why, 0.0, 0.0, False, self._have_sent())
+            except PeerError as error:
+                transaction().recover(error)
+                continue
             if round.active:
                 number = round.steppers[round.active[0]]
                 stepper = self._steppers[number] if number < len(self._steppers) else None
@@ -293,9 +362,11 @@ class Rounds:
     ) -> Round:
         if self._group.size == 1:
             self.stops |= self.asks_to_stop
+            self.admits = self.are_waiting is not None and self.are_waiting()
             return Round([what], [divisor], [samples], reduces, wants_flags, follows, prepares, differs)
         digest = self._digested() if what >= 0 else 0
-        flags_here = (reduces, wants_flags, follows, prepares, differs, self.asks_to_stop)
+        waiting = self.are_waiting is not None and self._group.rank == 0 and self.are_waiting()
+        flags_here = (reduces, wants_flags, follows, prepares, differs, self.asks_to_stop, waiting)
         mine = torch.tensor([what, divisor, samples, digest, *flags_here], dtype=torch.float64)
         with self._group.doing(_DOING.get(what, "a training step")):
             said = self._group.all_gather_small(mine, what="a step of the training")
@@ -313,6 +384,7 @@ class Rounds:
         round = Round([int(each) for each in steppers], divisors, counts, *(any(each) for each in flags))
         self.stops |= round.stops
         self._catch_up(round)
+        self.admits = round.admits and len(round.active) == len(round.steppers) and not self._behind
         wrong = self._barriers.hear(round.steppers, round.reduces)
         if wrong and self._group.rank == 0:
             _log.warning(wrong)
@@ -356,14 +428,24 @@ class Rounds:
     def _catch_up(self, round: Round) -> None:
         """Track outdated weights; when no worker steps, bring all workers up to date."""
         active = round.active
-        if active and len(active) < len(round.steppers):
-            self._behind[round.steppers[active[0]]] = active[0]
-        elif not active:
-            to_do, self._behind = self._behind, {}
-            for number, source in sorted(to_do.items()):
-                behind = self._steppers[number]
-                if behind is not None:
-                    behind.take_over(source)
+        if not active:
+            self._bring_up_to_date()
+        elif len(active) < len(round.steppers) and not (transaction().survives and round.is_whole):
+            self._behind[round.steppers[active[0]]] = [self._group.ranks[rank] for rank in active]
+
+    def _bring_up_to_date(self) -> None:
+        """Copy outdated weights from workers that have current ones."""
+        ranks = self._group.ranks
+        for number, sources in sorted(self._behind.items()):
+            here = [source for source in sources if source in ranks]
+            if not here:
+                raise PeerError(
+                    f"workers {sources} are gone, and only they had the weights of the last step of Trainer {number}"
+                )
+            behind = self._steppers[number]
+            if behind is not None:
+                behind.take_over(ranks.index(here[0]))
+        self._behind = {}
 
 
 def _doing(stepper: int) -> str:

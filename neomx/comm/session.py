@@ -40,6 +40,7 @@ from ..base import MXNetError
 from ..process import state
 from . import exits, network, secret, wire
 from .descriptors import raise_limit
+from .generations import Generations
 from .store import PeerError, StoreServer
 from .torch_store import TorchStore
 from .world import World, discover, store_place
@@ -70,18 +71,33 @@ class Session:
             self.store = TorchStore(address, world.secret, world.timeout, world.tls)
             world = _placed(world, self.store)
             self.store.join(world.name)
-        self.world = world
+        self._world = world
+        self.generations: Generations | None = None  # of an elastic job
+        self._seen = 0  # the generation that `_world` describes
+        if world.is_elastic:
+            assert self.store is not None
+            self.generations = Generations(self.store, world)
+            if self.generations.admitted:
+                self.generations.begin()
         self.failed = False
         self.at_close: list[Callable[[], object]] = []  # called after the last round, before this process leaves
         self.kept: dict[str, Any] = {}  # objects that other modules create once per session
+
+    @property
+    def world(self) -> World:
+        """The place of this process among the workers. In an elastic job it changes with the generation."""
+        generations = self.generations
+        if generations is not None and generations.number != self._seen:
+            self._world, self._seen = generations.current.world(self._world), generations.number
+        return self._world
 
     @cached_property
     def group(self) -> Group:
         """The group of all workers. Opening it also opens torch's default group, for programs that use it."""
         from .group import open_group
 
-        group = open_group(self.world, self.store, f"all#{next(_groups)}")
-        if group.size > 1 and self.store is not None:
+        group = open_group(self.world, self.store, f"all#{next(_groups)}", self.generations)
+        if self.generations is None and group.size > 1 and self.store is not None:
             with group.named("open torch's group"), network.translated(self.world.timeout):
                 _open_torch(self.world, self.store, one_host=len(set(group.hosts)) == 1)
         return group
@@ -168,7 +184,7 @@ class _Inner(Session):
 
     def __init__(self, outer: Session, group: Group):
         self.outer, self.store, self.group = outer, outer.store, group
-        self.world = _narrowed(outer.world, group)
+        self._world, self.generations = _narrowed(outer.world, group), None
         self.failed = False
         self.at_close = []
         self.kept = {}

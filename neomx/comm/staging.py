@@ -78,7 +78,7 @@ class Stager:
             members.local.index(members.rank),
             len(members.local),
             members,
-            members.key("staging", self._opened, members.nodes[members.world.rank]),
+            members.key("staging", self._opened, members.nodes[members.world.number]),
             members.world.timeout,
             # Between hosts, the loss of any member breaks the sum, not only of a late one on this host.
             members.check_everyone if cross else members.check_among(members.local),

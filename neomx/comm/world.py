@@ -12,7 +12,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..base import MXNetError
 from . import secret
@@ -21,6 +21,17 @@ from .wire import is_loopback, join_address, split_address
 LOOPBACK = "127.0.0.1"
 DEFAULT_TIMEOUT = 600.0
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of an elastic job, whose workers may die and be replaced."""
+
+    least: int  # workers without which the training waits
+    most: int  # workers beyond which nobody is admitted
+    initial: int  # workers that the job started with
+    joins: bool = False  # whether this process was started after the others, and joins them
+    scales: bool = False  # whether the batch of all workers changes with their number
 
 
 @dataclass(frozen=True)
@@ -43,16 +54,33 @@ class World:
     tls: str | None = None
     timeout: float = DEFAULT_TIMEOUT  # timeout for waiting on other processes, in seconds
     host: str = LOOPBACK  # the address that this process may listen on
+    member: int = -1  # the number of a worker of an elastic job, which never changes; its rank may
+    limits: Limits | None = None  # of an elastic job
+
+    @property
+    def number(self) -> int:
+        """The number of this process, unique among the workers or the servers of the job at all times."""
+        return self.rank if self.member < 0 else self.member
 
     @property
     def name(self) -> str:
         """The name in the roll call, such as 'worker 3'."""
-        return f"{self.role} {self.rank}"
+        return f"{self.role} {self.number}"
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether workers may join and leave."""
+        return self.limits is not None
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there are, or may be, other workers."""
+        return self.size > 1 or self.is_elastic
 
     @property
     def is_alone(self) -> bool:
         """Whether the job has no other process."""
-        return self.size == 1 and self.servers == 0 and self.role == "worker"
+        return not self.has_others and self.servers == 0 and self.role == "worker"
 
 
 def discover(environ: Mapping[str, str] = os.environ) -> World:
@@ -89,7 +117,7 @@ def _neomx(environ: Mapping[str, str]) -> World | None:
     if "NEOMX_STORE" not in environ:
         return None
     role = environ.get("NEOMX_ROLE", "worker")
-    return World(
+    world = World(
         role=role,
         rank=_int(environ, "RANK" if role == "worker" else "NEOMX_SERVER_ID", 0),
         size=_int(environ, "WORLD_SIZE", 1),
@@ -104,6 +132,24 @@ def _neomx(environ: Mapping[str, str]) -> World | None:
         tls=environ.get("NEOMX_TLS") or None,
         timeout=timeout_of(environ),
         host=environ.get("NEOMX_HOST") or LOOPBACK,
+    )
+    limits = _limits(environ) if role == "worker" else None
+    if limits is None:
+        return world
+    world = replace(world, member=world.rank, limits=limits)
+    return replace(world, rank=0, size=1, local_rank=0, local_size=1) if limits.joins else world
+
+
+def _limits(environ: Mapping[str, str]) -> Limits | None:
+    if environ.get("NEOMX_ELASTIC") != "1":
+        return None
+    initial = _int(environ, "WORLD_SIZE", 1)
+    return Limits(
+        least=_int(environ, "NEOMX_ELASTIC_MIN", 1),
+        most=_int(environ, "NEOMX_ELASTIC_MAX", initial),
+        initial=initial,
+        joins=environ.get("NEOMX_JOINS") == "1",
+        scales=environ.get("NEOMX_SCALE_BATCH") == "1",
     )
 
 

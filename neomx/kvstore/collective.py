@@ -32,7 +32,7 @@ class CollectiveStore(SharedStore, LocalStore):
 
     def __init__(self, name: str):
         super().__init__(name)
-        self.begins_alike = self.num_workers > 1  # a single worker has nothing to exchange
+        self.begins_alike = self.has_others  # a single worker has nothing to exchange
         self._group: Group | None = self.group if self.begins_alike else None
 
     def barrier(self) -> None:

@@ -30,6 +30,11 @@ class SharedStore(KVStore):
         return self._session.world.size
 
     @property
+    def has_others(self) -> bool:
+        """Whether there are, or may be, other workers."""
+        return self._session.world.has_others
+
+    @property
     def group(self) -> Group:
         """The group for collectives among the workers."""
         return self._session.group

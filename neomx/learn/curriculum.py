@@ -36,8 +36,7 @@ class Curriculum(ShardedDataset):
             raise ValueError(f"first must be a fraction above 0 and at most 1, received {first!r}")
         if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
             raise ValueError(f"epochs must be a positive integer, received {epochs!r}")
-        world = session().world
-        super().__init__(dataset, True, seed, world.rank, world.size)
+        super().__init__(dataset, True, seed, workers=session())
         self.first, self.epochs = float(first), epochs
         ranked = torch.from_numpy(_ranked(self.dataset, difficulty))
         self.ranked: np.ndarray = session().group.broadcast_(ranked).numpy()  # indices, the easiest first

@@ -12,7 +12,8 @@ compressor. A bucket may be updated while later ones are still in flight. Subcla
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -23,6 +24,7 @@ from ..comm.compress import Compressor
 from ..comm.group import Group
 from ..comm.rounds import Round, Rounds
 from ..comm.session import session
+from ..comm.transaction import transaction
 from ..ndarray import NDArray
 from ..ndarray.sparse import RowSparseNDArray
 from .strategy import StepStrategy
@@ -55,6 +57,8 @@ class AllReduce(StepStrategy):
         self._side: Group | None = None  # used only by the bucket thread
         self._buckets: Buckets | None = None
         self._since_prepared = 0
+        self._summed: _Summed | None = None  # the step whose sums have arrived and are not applied yet
+        self._dropped = False  # whether `reduce` was dropped, so that `update` must be too
         self.sums: list[NDArray] = []  # valid until the next backward
 
     # ---- among the workers ----
@@ -106,17 +110,34 @@ class AllReduce(StepStrategy):
 
     def step(self, divisor: float, ignore_stale: bool = False) -> None:
         """Sum over all workers, divide by the agreed divisor, and update."""
-        self._exchange(divisor, ignore_stale=ignore_stale, updates=True)
+        self._run(lambda: self._exchange(divisor, ignore_stale=ignore_stale, updates=True), self._apply)
 
     def reduce(self) -> None:
         """Replace gradients with their sums over all workers."""
-        stale = self._exchange(float("nan"))  # `update` supplies the divisor
-        self.trained.put(self.sums, stale)
+
+        def attempt() -> float:
+            return self._exchange(float("nan"))  # `update` supplies the divisor
+
+        self._dropped = not transaction().run(attempt, self._show, ends_step=False)
 
     def update(self, divisor: float, ignore_stale: bool = False) -> None:
         """Update with gradients that `reduce` has summed."""
         self.follow()
-        self.update_each(self.agree(divisor), ignore_stale)
+        if self._dropped:
+            self._dropped = False
+            self.trained.use_all()
+        else:
+            self._run(lambda: self.agree(divisor), lambda agreed: self.update_each(agreed, ignore_stale))
+
+    def _run(self, attempt: Callable[[], float], apply: Callable[[float], None]) -> None:
+        """Make a step, unless a worker is lost in it."""
+        if not transaction().run(attempt, apply):
+            self.trained.use_all()
+
+    def _show(self, divisor: float) -> None:
+        """Replace the gradients with the sums."""
+        assert self._summed is not None
+        self.trained.put(self.sums, self._summed.stale)
 
     def agree(self, divisor: float) -> float:
         """The divisor that all workers agree on, for gradients that are already summed."""
@@ -125,8 +146,8 @@ class AllReduce(StepStrategy):
         round = self._rounds.step(self._number, divisor, said, reduces=False, compared=self.compared())
         return self.divisor_of(round)
 
-    def _exchange(self, divisor: float, ignore_stale: bool = True, updates: bool = False) -> list[bool]:
-        """Sum this round's gradients. Return, for each parameter, whether no worker computed a gradient for it."""
+    def _exchange(self, divisor: float, ignore_stale: bool = True, updates: bool = False) -> float:
+        """Sum this round's gradients, for `_apply` or `_show`, and return the divisor."""
         began = time.perf_counter()
         self.follow()
         made = self.trained.fresh()
@@ -137,19 +158,26 @@ class AllReduce(StepStrategy):
         agreed = time.perf_counter()
         again, stale = self._flags(round, spoiled, made)
         self.name_lacking(made, stale, self.group.rank)
-        if updates:
+        early = updates and self.updates_early and (ignore_stale or not any(stale))
+        self._summed = _Summed(stale, ignore_stale, is_applied=early)
+        if early:
             self.training.rescale(self.divisor_of(round))
-        if updates and self.updates_early and (ignore_stale or not any(stale)):
             last = [i for number in again for i in self.buckets.members(number)]
             self._update_early(set(again), stale)
             self._settle(round, again, made, stale)
             self._finish([i for i in last if not stale[i]], stale)
         else:
             self._settle(round, again, made, stale)
-            if updates:
-                self._update_all(stale, ignore_stale)
         events.emit("reduce", waiting=agreed - began, seconds=time.perf_counter() - began, samples=round.all_samples)
-        return stale
+        return self.divisor_of(round)
+
+    def _apply(self, divisor: float) -> None:
+        """Update with the sums of `_exchange`, unless it has done so."""
+        summed, self._summed = self._summed, None
+        assert summed is not None
+        if not summed.is_applied:
+            self.training.rescale(divisor)
+            self._update_all(summed.stale, summed.ignores_stale)
 
     def begin_round(self, divisor: float, wants_flags: bool) -> Round:
         """Collect the announcements that all workers make before a step."""
@@ -163,9 +191,17 @@ class AllReduce(StepStrategy):
 
     def shadow(self, round: Round) -> None:
         """Join a step of the other workers with gradients of zero."""
-        if round.reduces:
-            again, stale = self._flags(round, self.buckets.send_rest(()), [])
-            self._settle(round, again, [], stale)
+
+        def attempt() -> float:
+            if round.reduces:
+                again, stale = self._flags(round, self.buckets.send_rest(()), [])
+                self._settle(round, again, [], stale)
+                self._summed = _Summed(stale, ignores_stale=True)
+            return self.divisor_of(round)
+
+        # Workers with data may be lost after the step. If the program does not change the sums, this one updates too.
+        updates = transaction().survives and round.is_whole
+        transaction().run(attempt, self._apply if updates else lambda _: None, ends_step=not round.has_second_half)
 
     def has_sent(self) -> bool:
         """Whether gradients have been sent for a step that has not happened yet."""
@@ -180,7 +216,7 @@ class AllReduce(StepStrategy):
         This gains nothing on a single host. If a worker is lost during such a step, some parameters are updated and
         others are not, so a strategy that continues without the lost worker must return False.
         """
-        several_hosts = len(set(self.group.hosts)) > 1
+        several_hosts = len(set(self.group.hosts)) > 1 and not transaction().survives
         return several_hosts and not self.training.looks_at_all and self.training.optimizer.updates_apart
 
     def _update_early(self, again: set[int], stale: list[bool]) -> None:
@@ -267,6 +303,7 @@ class AllReduce(StepStrategy):
     def _pack(self, order: Sequence[int], late: Iterable[int]) -> None:
         if self._buckets is not None:
             self._buckets.close()
+            self._buckets = None
         trained = self.trained
         needs_side = self.compressor is not None or any(i in trained.sparse for i in order)
         if needs_side and self._side is None:
@@ -356,12 +393,26 @@ class AllReduce(StepStrategy):
         else:
             self.compressor.load_state(state)
 
+    def halt(self) -> None:
+        """Wait until nothing is being sent any more, after the loss of a worker."""
+        if self._buckets is not None:
+            self._buckets.halt()
+
     def close(self) -> None:
         """Stop the bucket thread."""
         super().close()
         if self._buckets is not None:
             self._buckets.close()
             self._buckets = None
+
+
+@dataclass(frozen=True)
+class _Summed:
+    """A step whose sums have arrived: `stale` parameters have no gradient on any worker."""
+
+    stale: list[bool]
+    ignores_stale: bool
+    is_applied: bool = False
 
 
 class Encoded:

@@ -77,7 +77,7 @@ class Asked:
         kvstore = self.kvstore
         if isinstance(kvstore, RemoteStore):
             return kvstore.is_synchronous
-        return isinstance(kvstore, AllReduce) or isinstance(kvstore, CollectiveStore) and kvstore.num_workers > 1
+        return isinstance(kvstore, AllReduce) or isinstance(kvstore, CollectiveStore) and kvstore.has_others
 
     def open(self) -> None:
         """Create the named store if workers share it. All workers must call this at the same point."""
@@ -86,7 +86,7 @@ class Asked:
 
     def join_workers(self) -> None:
         """Combine gradients over all workers of the job, unless the program has named a store that workers share."""
-        if self.is_between_workers or session.world().size == 1:
+        if self.is_between_workers or not session.world().has_others:
             return
         if self.update_on_kvstore:
             raise ValueError("update_on_kvstore=True: every worker updates a data parallel model itself. Leave it out")
@@ -117,7 +117,7 @@ def refuse_second_exchange(asked: Asked, optimizer: object) -> None:
 
 def store_of_workers(kvstore: Any) -> Any:
     """Return the store with which a Module trains on all workers: 'dist_sync', or `kvstore` if workers share it."""
-    return kvstore if Asked(kvstore).is_between_workers or session.world().size == 1 else "dist_sync"
+    return kvstore if Asked(kvstore).is_between_workers or not session.world().has_others else "dist_sync"
 
 
 def take_own_strategy(asked: Asked, optimizer: Any, contexts: int) -> Any:
@@ -143,7 +143,7 @@ def choose(asked: Asked, contexts: int, largest: int, layout: Callable[[], StepS
     if store is None or (contexts == 1 and not asked.is_between_workers):
         return _without_store(asked)
     updates = updates_in(store, asked, largest)
-    if isinstance(store, CollectiveStore) and store.num_workers > 1:
+    if isinstance(store, CollectiveStore) and store.has_others:
         compressor = None if asked.compression is None else compress.make(asked.compression)
         return ByStore(store, compressor or store.compressor, updates)
     if asked.compression:

@@ -240,6 +240,15 @@ class StepStrategy(ABC):
         if state:
             raise MXNetError(f"{type(self).__name__} has no state: expected an empty dict, received {', '.join(state)}")
 
+    # ---- a new generation of workers ----
+
+    def halt(self) -> None:  # noqa: B027
+        """Wait until nothing is being sent any more, after the loss of a worker."""
+
+    def prepare_again(self) -> None:
+        """Prepare for the parameters together with the workers of a new generation."""
+        self._take(self.training.trained())
+
     def close(self) -> None:
         """Release hooks, threads and connections."""
         if self._trained is not None:

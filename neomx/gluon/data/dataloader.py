@@ -170,6 +170,11 @@ class DataLoader:
         """Discard batches that `refresh` or `auto_reload` has prefetched."""
         self._iter = self._pass = None
 
+    @property
+    def current_pass(self) -> Pass | None:
+        """The pass over the data that was started last."""
+        return self._pass
+
     # ---- resuming ----
 
     def state(self) -> Position:
@@ -215,12 +220,12 @@ class DataLoader:
 
     def _here(self) -> Iterator[Any]:
         lists = self._start()
-        return lists.follow((self._deliver(self._make(indices, lists)) for indices in lists), self)
+        return lists.follow(lambda: (self._deliver(self._make(indices, lists)) for indices in lists), self)
 
     def unreported(self) -> Iterator[Any]:
         """Return the batches of the next pass, for an object that reports the progress of its own loop."""
         lists = self._start()
-        return lists.unreported(self._deliver(self._make(indices, lists)) for indices in lists)
+        return lists.unreported(lambda: (self._deliver(self._make(indices, lists)) for indices in lists))
 
     def _start(self) -> Pass:
         """Return the next pass over the lists of indices."""
@@ -250,15 +255,16 @@ class DataLoader:
         pool = self._pool()
         lists = self._start()
         tasks = enumerate(lists)
-        waiting: deque[tuple[int, Future[Any]]] = deque()
+        waiting: deque[tuple[int, int, Future[Any]]] = deque()  # number, deal, batch
 
         def push() -> None:
             for number, indices in tasks:
                 seeds = lists.seeds(indices)
                 if isinstance(pool, WorkerPool):
-                    waiting.append((number, pool.submit(number, indices, seeds)))
+                    batch = pool.submit(number, indices, seeds)
                 else:
-                    waiting.append((number, pool.submit(make_batch, self._dataset, self._batchify_fn, indices, seeds)))
+                    batch = pool.submit(make_batch, self._dataset, self._batchify_fn, indices, seeds)
+                waiting.append((number, lists.deals, batch))
                 return
 
         for _ in range(self._prefetch):
@@ -267,10 +273,12 @@ class DataLoader:
         def collect() -> Iterator[Any]:
             push()
             while waiting:
-                yield self._deliver(self._wait(*waiting.popleft()))
+                number, deal, batch = waiting.popleft()
+                if deal == lists.deals:  # otherwise its samples were dealt again
+                    yield self._deliver(self._wait(number, batch))
                 push()
 
-        return lists.follow(collect(), self)
+        return lists.follow(collect, self)
 
     def _wait(self, number: int, batch: Future[Any]) -> Any:
         """Wait for a batch and return it. Close a pool that lost a worker or whose worker hangs."""

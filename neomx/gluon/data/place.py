@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
 from typing import Any, NamedTuple
 
 from ...events import emit
@@ -37,7 +37,8 @@ class Pass(Iterator[Any]):
 
     def __init__(self, lists: Iterator[Any], number: int, steps: int | None = None, samples: int | None = None):
         self.number, self.steps, self.samples = number, steps, samples
-        self.delivered = 0  # batches that the program has received
+        self.delivered = 0  # batches that the program has received since the lists began
+        self.deals = 0  # how often the lists were replaced; batches of earlier ones must not reach the program
         self.ended = False
         self._lists = lists
         self._sizes: deque[int] = deque()  # of the batches in preparation
@@ -58,37 +59,54 @@ class Pass(Iterator[Any]):
             self._seed = new_seed()
         return Seeds((self._seed,), self._seen - len(indices))
 
-    def follow(self, batches: Iterator[Any], loader: Any) -> Iterator[Any]:
-        """Yield the batches and keep `current_batch` up to date."""
+    def follow(self, batches: Callable[[], Iterator[Any]], loader: Any) -> Iterator[Any]:
+        """Yield the batches and keep `current_batch` up to date.
+
+        `batches` returns those that have not been delivered yet.
+        """
         before = state.batch
         self._begin()
         emit("epoch", loader=loader, number=self.number, steps=self.steps, samples=self.samples)
         try:
-            for step, batch in enumerate(batches):
-                self.delivered = step + 1
-                state.batch = here = self._at(step, self._sizes.popleft())
-                yield batch
-                emit("batch", loader=loader, batch=here)
-            self._finish()
+            while True:
+                for batch in batches():
+                    self.delivered += 1
+                    state.batch = here = self._at(self.delivered - 1, self._sizes.popleft())
+                    emit("batch_begin", loader=loader, batch=here)
+                    yield batch
+                    emit("batch", loader=loader, batch=here)
+                if not self._finish():
+                    break
         finally:
             self.ended = True
             state.batch = before
             emit("epoch_end", loader=loader, number=self.number)
 
-    def unreported(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def unreported(self, batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         """Yield the batches for an object that reports its progress itself, such as a Module."""
         self._begin()
         try:
-            for batch in batches:
-                self.delivered += 1
-                yield batch
-            self._finish()
+            while True:
+                for batch in batches():
+                    self.delivered += 1
+                    yield batch
+                if not self._finish():
+                    break
         finally:
             self.ended = True
 
     def position(self) -> Position:
         """Return the position after the batches that the program has received. Prefetched batches do not count."""
         raise NotImplementedError
+
+    def commit(self) -> None:
+        """Note that the batches that the program has received are trained."""
+
+    def deal_again(self) -> None:
+        """Divide what is not trained yet among the current workers."""
+
+    def deal_from(self, index: int) -> None:
+        """Divide what follows the first `index` samples of all workers among the current workers."""
 
     def _begin(self) -> None:
         """Called when the program requests the first batch."""
@@ -97,5 +115,6 @@ class Pass(Iterator[Any]):
         """Called when the program receives a batch. Return its description."""
         return Batch(self.number, step, self.steps, samples, None)
 
-    def _finish(self) -> None:
-        """Called after the last batch."""
+    def _finish(self) -> bool:
+        """Called after the last batch. Return whether there are more batches now."""
+        return False

@@ -34,8 +34,7 @@ def shard(dataset: Any, shuffle: bool = False, seed: int = 0) -> ShardedDataset:
     depends only on `seed` and the epoch number. In each step, N workers together have the samples of a single process
     with N times the batch size. With a single worker, the shard is the whole dataset.
     """
-    world = session.session().world
-    return ShardedDataset(dataset, shuffle, seed, world.rank, world.size)
+    return ShardedDataset(dataset, shuffle, seed, workers=session.session())
 
 
 class ShardedDataset(Dataset):
@@ -48,7 +47,16 @@ class ShardedDataset(Dataset):
 
     batch_size: int | None = None
 
-    def __init__(self, dataset: Any, shuffle: bool = False, seed: int = 0, rank: int = 0, size: int = 1):
+    def __init__(
+        self,
+        dataset: Any,
+        shuffle: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        size: int = 1,
+        workers: session.Session | None = None,
+    ):
+        """`workers`, the session of a job, replaces `rank` and `size`: in an elastic job they change."""
         if not 0 <= rank < size:
             raise ValueError(f"rank must be from 0 to size - 1, received rank={rank}, size={size}")
         if seed < 0:
@@ -56,9 +64,30 @@ class ShardedDataset(Dataset):
         if isinstance(dataset, ShardedDataset):
             raise ValueError("the dataset is already a shard: call shard once, on the whole dataset")
         self.dataset = dataset if isinstance(dataset, Dataset) else SimpleDataset(dataset)
-        self.shuffle, self.seed, self.rank, self.size = shuffle, seed, rank, size
+        self.shuffle, self.seed, self._place, self._workers = shuffle, seed, (rank, size), workers
         self.epoch = 0
         self._drawn: tuple[int, np.ndarray] | None = None
+
+    @property
+    def rank(self) -> int:
+        """The rank of this worker."""
+        return self._place[0] if self._workers is None else self._workers.world.rank
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return self._place[1] if self._workers is None else self._workers.world.size
+
+    @property
+    def has_others(self) -> bool:
+        """Whether other workers have, or may have, a part of the data."""
+        return self.size > 1 or self._workers is not None and self._workers.world.is_elastic
+
+    @property
+    def shares(self) -> int:
+        """The number of workers whose batches are the batch of all: in an elastic job, the number at its start."""
+        limits = None if self._workers is None else self._workers.world.limits
+        return self.size if limits is None or limits.scales else limits.initial
 
     def __len__(self) -> int:
         return len(range(self.rank, len(self.dataset), self.size))
@@ -79,7 +108,7 @@ class ShardedDataset(Dataset):
         return ShardedBatches(self, batch_size, last_batch)
 
     def _of(self, dataset: Dataset) -> ShardedDataset:
-        made = ShardedDataset(dataset, self.shuffle, self.seed, self.rank, self.size)
+        made = ShardedDataset(dataset, self.shuffle, self.seed, *self._place, workers=self._workers)
         made.epoch, made.batch_size = self.epoch, self.batch_size
         return made
 
@@ -118,11 +147,16 @@ class ShardedBatches(Sampler):
             raise ValueError(f"last_batch must be 'keep', 'discard' or 'rollover', received {last_batch!r}")
         self.shard, self.batch_size, self._last_batch = shard, batch_size, last_batch
         self._begin_at = 0  # samples of all workers that the next epoch omits, because they are already processed
+        self._at_once = 0  # the number of samples in a batch of all workers, if another worker has determined it
 
     def __len__(self) -> int:
         """The number of batches that this worker has in the next epoch."""
-        share = range(self.shard.rank, self._total(self.shard.epoch), self.shard.size)
-        return -(-len(share) // self.batch_size)
+        return self.count(self._total(self.shard.epoch))
+
+    def count(self, samples: int) -> int:
+        """Return the number of batches that this worker has of `samples` of all workers."""
+        full, rest = divmod(samples, self.at_once)
+        return full * (self.shard.rank < self.at_once) + (self.shard.rank < rest)
 
     def __iter__(self) -> Iterator[list[int]]:
         epoch = self.start()
@@ -167,7 +201,11 @@ class ShardedBatches(Sampler):
     @property
     def at_once(self) -> int:
         """The number of samples of all workers in a full batch."""
-        return self.batch_size * self.shard.size
+        return self._at_once or self.batch_size * self.shard.shares
+
+    def keep_at_once(self, samples: int) -> None:
+        """Use this number of samples in a full batch of all workers, whatever the batch size of this worker is."""
+        self._at_once = samples
 
     def _rest(self, epoch: int) -> int:
         """The number of samples that previous epochs left for this one."""
@@ -190,14 +228,38 @@ class Epoch(Pass):
     """One worker's pass over its shard, without the first `start` samples of all workers."""
 
     def __init__(self, batches: ShardedBatches, number: int, start: int = 0):
-        indices = batches.indices(number, start)
-        share = indices[batches.shard.rank :: batches.shard.size].tolist()
-        lists = (share[at : at + batches.batch_size] for at in range(0, len(share), batches.batch_size))
-        self._first = -(-start // batches.at_once)  # the number of the first batch
-        super().__init__(lists, number, self._first - (-len(indices) // batches.at_once), start + len(indices))
-        self._of, self._start = batches, start
-        self._shard, self._at_once = batches.shard, batches.at_once
-        self._batches = -(-len(share) // batches.batch_size)  # of this worker
+        super().__init__(iter(()), number)
+        self._of, self._shard = batches, batches.shard
+        self._committed = start  # samples of all workers that are trained
+        self._deal()
+
+    def _deal(self) -> None:
+        """Divide what is left of the epoch among the workers."""
+        batches, rank, size = self._of, self._shard.rank, self._shard.size
+        self._start, self._at_once = self._committed, batches.at_once
+        indices = batches.indices(self.number, self._start)
+        starts = range(0, len(indices), self._at_once)
+        shares = (indices[at : at + self._at_once][rank::size].tolist() for at in starts)
+        self._lists = (share for share in shares if share)
+        self._first = -(-self._start // self._at_once)  # the number of the first batch
+        self.steps, self.samples = self._first + len(starts), self._start + len(indices)
+        self._batches = batches.count(len(indices))  # of this worker
+        self.delivered = 0
+        self._sizes.clear()
+
+    def commit(self) -> None:
+        """Note that the batches that the program has received are trained."""
+        self._committed = self._index()
+
+    def deal_again(self) -> None:
+        """Divide what is not trained yet among the current workers."""
+        self.deals += 1
+        self._deal()
+
+    def deal_from(self, index: int) -> None:
+        """Divide what follows the first `index` samples of all workers among the current workers."""
+        self._committed = index
+        self.deal_again()
 
     def seeds(self, indices: Any) -> Seeds:
         """Return the seeds of a batch. They are the same for any number of workers."""
@@ -213,13 +275,22 @@ class Epoch(Pass):
 
     def position(self) -> Position:
         """Return the position after the batches that the program has received: samples of all workers."""
-        assert self.samples is not None
-        return self._of.position(self.number, min(self._start + self.delivered * self._at_once, self.samples))
+        return self._of.position(self.number, self._index())
 
-    def _finish(self) -> None:
-        """Wait for workers with one more batch, and join their step in the meantime."""
-        if self._shard.size == 1 or not session.is_open():
-            return
+    def _index(self) -> int:
+        """The number of samples of all workers before this position."""
+        assert self.samples is not None
+        return min(self._start + self.delivered * self._at_once, self.samples)
+
+    def _finish(self) -> bool:
+        """Wait for workers with one more batch, and join their step in the meantime.
+
+        Return whether samples were dealt again, because a worker was lost.
+        """
+        deals = self.deals
+        if not self._shard.has_others or not session.is_open():
+            return False
         opened = session.session()
         if opened.world.servers == 0 or "rounds" in vars(opened):  # asynchronous workers do not wait
             opened.rounds.pause(lacks=1, batches=self._batches)
+        return self.deals != deals

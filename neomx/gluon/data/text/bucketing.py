@@ -38,15 +38,13 @@ class BucketSampler(ShardedBatches):
             raise ValueError(f"last_batch must be 'keep' or 'discard', received {last_batch!r}")
         if (rank is None) != (size is None):
             raise ValueError(f"pass both rank and size, or neither of them, received rank={rank}, size={size}")
-        if rank is None or size is None:
-            world = session.session().world
-            rank, size = world.rank, world.size
+        workers = session.session() if rank is None else None
         lengths = np.asarray(lengths)
         if lengths.ndim != 1:
             raise ValueError(
                 f"lengths must have one number for each sample, received an array of shape {lengths.shape}"
             )
-        super().__init__(ShardedDataset(lengths, shuffle, seed, rank, size), batch_size, last_batch)
+        super().__init__(ShardedDataset(lengths, shuffle, seed, rank or 0, size or 1, workers), batch_size, last_batch)
         self.buckets = _bounds(lengths, buckets)
         self._bucket_of = np.searchsorted(self.buckets, lengths)
 

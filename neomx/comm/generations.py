@@ -1,0 +1,301 @@
+"""Which workers of an elastic job train together, and how they agree on it when workers are lost or join.
+
+A *generation* is a list of members. Each has a number, and is a value in the job's store that is set once: workers
+cannot disagree about it, and those that cannot reach the store do not train on their own.
+
+When a member is lost, the others say in the store how far they are. When all that are alive have said so, the one with
+the lowest number writes the next generation. It also decides about the step in which the loss occurred: if all of them
+have received all sums of that step, it counts for all, otherwise for none. Members that wait to join are admitted if
+all others are at a step.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..base import MXNetError
+from .store import CALLS, THE_STORE, PeerError, StoreClient
+from .world import World
+
+_log = logging.getLogger("neomx")
+NOW = "elastic/generation"  # the key of the current generation, for launchers
+OVER = "elastic/over"  # set when the program has ended on all members
+_PLACE = "elastic/place"
+_TELL = 5.0  # seconds of waiting before it is reported
+_LOOK = 0.05  # seconds between two looks for members that are gone
+
+
+class Expelled(MXNetError):
+    """The others go on without this worker, because it was not heard from."""
+
+
+class Over(MXNetError):
+    """The training has ended."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a member says when it asks for the next generation."""
+
+    steps: int = 0  # steps of the training that this member has committed; negative if it has no state yet
+    holds: bool = False  # whether it has all sums of the step after them
+    divisor: float = 0.0  # of that step, if it holds the sums
+    epoch: int | None = None  # its epoch if it is at a step of the training, where others may join; otherwise None
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The members that train together, in the order of their ranks."""
+
+    number: int
+    members: tuple[int, ...]
+    nodes: tuple[int, ...]  # the node of each member
+    steps: int = 0  # the steps of the training that count
+    divisor: float = 0.0  # of the last of them
+    new: tuple[int, ...] = ()  # members that were not in the generation before: they have no state yet
+
+    @property
+    def places(self) -> dict[int, int]:
+        """The node of each member, by its number."""
+        return dict(zip(self.members, self.nodes, strict=True))
+
+    def world(self, world: World) -> World:
+        """Return the world as a member of this generation sees it."""
+        rank = self.members.index(world.number)
+        names = list(dict.fromkeys(self.nodes))
+        mine = self.nodes[rank]
+        return replace(
+            world,
+            rank=rank,
+            size=len(self.members),
+            local_rank=self.nodes[:rank].count(mine),
+            local_size=self.nodes.count(mine),
+            nodes=len(names),
+        )
+
+    @staticmethod
+    def read(content: bytes) -> Generation:
+        """Return the generation that was written to the store."""
+        said = json.loads(content)
+        return Generation(**{name: tuple(value) if isinstance(value, list) else value for name, value in said.items()})
+
+
+class Generations:
+    """The generations of this worker's job. `current` is the one in which this worker trains."""
+
+    def __init__(self, store: StoreClient, world: World) -> None:
+        assert world.limits is not None
+        self.store = self._store = store
+        self._limits, self._me, self._node = world.limits, world.number, world.node
+        self._timeout = world.timeout
+        self._calls = 0
+        self._called = False
+        initial = range(world.limits.initial)
+        self.current = Generation(0, tuple(initial), (-1,) * len(initial))
+        self.admitted = not world.limits.joins
+        if world.limits.joins:
+            self.current = Generation(0, (self._me,), (self._node,))
+
+    # ---- noticing ----
+
+    @property
+    def number(self) -> int:
+        """The number of the current generation."""
+        return self.current.number
+
+    def gone(self) -> list[int]:
+        """The members of the current generation that are gone."""
+        gone = self._store.gone
+        return [member for member in self.current.members if member != self._me and f"worker {member}" in gone]
+
+    def is_called(self) -> bool:
+        """Whether a member asks for the next generation, because it noticed a loss."""
+        if self._store.calls != self._calls and self.admitted:
+            self._calls = self._store.calls
+            self._called = self._store.check([self._key(self.number + 1, "called")])
+        return self._called
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more workers can be admitted."""
+        return len(self.current.members) < self._limits.most
+
+    def waiting(self) -> list[int | None]:
+        """Return the epoch in which each worker that waits wants to join; None for any."""
+        return [said["epoch"] for said in self._joiners(None).values()]
+
+    def call(self) -> None:
+        """Make all members ask for the next generation, because this one has noticed a loss."""
+        self._store.set(self._key(self.number + 1, "called"), b"")
+        self._store.add(CALLS, 1)
+
+    # ---- the next generation ----
+
+    def begin(self) -> Generation:
+        """Return the first generation: the workers that the job started with, except those that are gone already."""
+        return self.next(Status())
+
+    def next(self, status: Status) -> Generation:
+        """Wait until the members agree on the next generation, and return it. Raises Expelled if it is without us."""
+        number = self.number + 1
+        store = self._store
+        store.set(self._key(number, "ready", self._me), json.dumps({**asdict(status), "node": self._node}))
+        since = told = time.monotonic()
+        while not store.check([self._key(number)]):
+            lacking = self._decide(number, time.monotonic() - since > self._timeout)
+            if time.monotonic() - told > _TELL:
+                told = time.monotonic()
+                _log.warning("worker %d waits for %s before it can go on", self._me, lacking)
+            if lacking:
+                self._wait(self._key(number))
+            if THE_STORE in store.gone:
+                raise PeerError(f"the workers cannot agree on how to go on: {store.gone[THE_STORE]}")
+        return self._take(number)
+
+    def join(self, epoch: int | None) -> Generation | None:
+        """Ask to be admitted, and wait for it. Return None if the training is in another epoch now.
+
+        With an epoch, this worker is admitted only while the others are in that epoch. Raises Over when the training
+        has ended.
+        """
+        store = self._store
+        place = f"elastic/joiner/{store.add('elastic/joiners', 1)}"
+        store.set(place, json.dumps({"member": self._me, "node": self._node, "epoch": epoch}))
+        number = self._newest()
+        store.add(CALLS, 1)
+        while True:
+            if store.check([OVER]):
+                raise Over("the training has ended")
+            if store.check([self._key(number + 1)]):
+                number += 1
+                if self._me in self._read(number).members:
+                    store.delete_key(place)
+                    return self._take(number)
+            elif epoch is not None and self._is_elsewhere(epoch) and not store.check([self._key(number + 1)]):
+                store.delete_key(place)  # nobody decides about an epoch that has ended
+                return None
+            else:
+                self._wait(self._key(number + 1), 0.2)
+            if THE_STORE in store.gone:
+                raise PeerError(f"cannot join the training: {store.gone[THE_STORE]}")
+
+    def tell_place(self, place: str) -> None:
+        """Tell workers that wait to join where the training is: JSON with the numbers of the loader and the epoch."""
+        before = self._store.get(_PLACE) if self._store.check([_PLACE]) else b""
+        self._store.compare_set(_PLACE, before, place)
+
+    def place(self) -> dict[str, int] | None:
+        """Return where the training is, or None before its first step. Raises Over after its end."""
+        if self._store.check([OVER]):
+            raise Over("the training has ended")
+        return json.loads(self._store.get(_PLACE)) if self._store.check([_PLACE]) else None
+
+    def _is_elsewhere(self, epoch: int) -> bool:
+        place = self.place()
+        return place is not None and place["epoch"] != epoch
+
+    def end(self) -> None:
+        """Tell workers that still wait to join that the training has ended."""
+        if self.current.members[0] == self._me:
+            self._store.compare_set(OVER, b"", b"1")
+
+    # ---- deciding ----
+
+    @staticmethod
+    def _key(number: int, *parts: object) -> str:
+        return "/".join(map(str, (NOW, number, *parts)))
+
+    def _wait(self, key: str, seconds: float = _LOOK) -> None:
+        with suppress(PeerError):  # not there yet
+            self._store.wait([key], seconds)
+
+    def _read(self, number: int) -> Generation:
+        return Generation.read(self._store.get(self._key(number)))
+
+    def _newest(self) -> int:
+        return Generation.read(self._store.get(NOW)).number if self._store.check([NOW]) else 0
+
+    def _take(self, number: int) -> Generation:
+        found = self._read(number)
+        if self._me not in found.members:
+            raise Expelled(f"worker {self._me} was not heard from, and the other workers went on without it")
+        self.current, self._called, self._calls, self.admitted = found, False, -1, True
+        return found
+
+    def _decide(self, number: int, late: bool) -> str:
+        """Write the next generation if this is the member to do so and all others are ready.
+
+        Return what is lacking. If `late`, members that are alive and not ready count as gone.
+        """
+        gone = self._store.gone
+        alive = [member for member in self.current.members if f"worker {member}" not in gone]
+        ready = {member: found for member in alive if (found := self._said(number, member)) is not None}
+        if lacking := [member for member in alive if member not in ready]:
+            left = {name for name, each in self._store.roster().items() if each["state"] == "left"}
+            lacking = [member for member in lacking if f"worker {member}" not in left]
+        if lacking and not late:
+            return self._store.missing([f"worker {member}" for member in lacking])
+        if self._me != min(ready):
+            return f"the decision of worker {min(ready)}"
+        statuses = [Status(**{k: v for k, v in each.items() if k != "node"}) for each in ready.values()]
+        joiners = self._joiners(statuses)
+        members = [*ready, *(member for member in joiners if member not in ready)][: self._limits.most]
+        if len(members) < self._limits.least and not late:
+            return f"more workers: there are {len(members)} of at least {self._limits.least}"
+        steps, divisor = agreed(statuses)
+        nodes = {member: int(each["node"]) for member, each in (ready | joiners).items()}
+        new = [member for member in members if member not in ready or ready[member]["steps"] < 0]
+        made = Generation(number, tuple(members), tuple(nodes[each] for each in members), steps, divisor, tuple(new))
+        content = json.dumps(asdict(made))
+        if self._store.compare_set(self._key(number), b"", content) == content.encode():
+            self._publish(content)
+        return ""
+
+    def _publish(self, content: str) -> None:
+        before = self._store.get(NOW) if self._store.check([NOW]) else b""
+        self._store.compare_set(NOW, before, content)
+
+    def _said(self, number: int, member: int) -> dict[str, Any] | None:
+        key = self._key(number, "ready", member)
+        found: dict[str, Any] = json.loads(self._store.get(key)) if self._store.check([key]) else None
+        return found
+
+    def _joiners(self, statuses: list[Status] | None) -> dict[int, Mapping[str, Any]]:
+        """The workers that wait to join, by number: all, or those that may join members with these statuses."""
+        store, found = self._store, {}
+        gone = store.gone
+        for place in range(1, store.add("elastic/joiners", 0) + 1):
+            key = f"elastic/joiner/{place}"
+            if not store.check([key]):
+                continue
+            said = json.loads(store.get(key))
+            if f"worker {said['member']}" in gone:
+                continue
+            if statuses is None or all(s.epoch is not None and said["epoch"] in (None, s.epoch) for s in statuses):
+                found[int(said["member"])] = said
+        return found
+
+
+def agreed(statuses: list[Status]) -> tuple[int, float]:
+    """Return the number of steps that count, and the divisor of the last one.
+
+    A member commits a step only when all members have its sums. So if one has committed it, all others hold its sums
+    and commit it too. If all hold them, it counts as well: a lost member may have committed it.
+    """
+    with_state = [each for each in statuses if each.steps >= 0]
+    if not with_state:
+        raise PeerError("all workers that had the state of the training are gone: start the job again")
+    steps = max(each.steps for each in with_state)
+    behind = [each for each in with_state if each.steps < steps]
+    assert all(each.holds and each.steps == steps - 1 for each in behind)
+    if behind:
+        return steps, behind[0].divisor
+    if all(each.holds for each in with_state):
+        return steps + 1, with_state[0].divisor
+    return steps, 0.0

@@ -1,0 +1,56 @@
+"""Hands the state of the training over to workers that join: from one that has it, while the others wait."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+
+from ..comm.generations import Generation
+from ..comm.group import Group
+from ..comm.session import Session
+from ..checkpoint.state import Content, Training
+
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8)
+    + (torch.int16, torch.int32, torch.int64, torch.bool)
+}
+
+
+def members_of(opened: Session, generation: Generation) -> Group | None:
+    """Open the group of the worker that hands over and those that receive. None on the other workers."""
+    places = generation.places
+    source = next(member for member in generation.members if member not in generation.new)
+    members = [source, *generation.new]
+    if opened.world.number not in members:
+        return None
+    nodes = {member: places[member] for member in members}
+    return Group(opened.world, opened.store, nodes, f"the state of generation {generation.number}")
+
+
+def give(group: Group, training: Training, facts: dict[str, Any]) -> None:
+    """Send the state to the other members."""
+    tensors, known = training.copy(0, 1)
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("worker/0/strategy/")}
+    listed = [[name, str(each.dtype).removeprefix("torch."), list(each.shape)] for name, each in tensors.items()]
+    _broadcast_bytes(group, json.dumps({"tensors": listed, "facts": known, "elastic": facts}).encode())
+    group.broadcast_all_(list(tensors.values()), 0, "the state of the training")
+
+
+def take(group: Group) -> tuple[Content, dict[str, Any]]:
+    """Receive the state from the first member."""
+    said = json.loads(_broadcast_bytes(group, b""))
+    tensors = {name: torch.empty(shape, dtype=_DTYPES[dtype]) for name, dtype, shape in said["tensors"]}
+    group.broadcast_all_(list(tensors.values()), 0, "the state of the training")
+    return Content(int(said["elastic"]["steps"]), 1, tensors, said["facts"]), said["elastic"]
+
+
+def _broadcast_bytes(group: Group, content: bytes) -> bytes:
+    """Return the bytes of the first member."""
+    size = group.broadcast_(torch.tensor([len(content)]), 0, "the size of the state")
+    sent = torch.zeros(int(size), dtype=torch.uint8)
+    if group.rank == 0:
+        sent.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+    return group.broadcast_(sent, 0, "the description of the state").numpy().tobytes()

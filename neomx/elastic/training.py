@@ -1,0 +1,327 @@
+"""The training of one worker of an elastic job: its steps, its data, and what happens when workers are lost or join."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .. import process
+from ..base import MXNetError
+from ..checkpoint.generators import reseed
+from ..checkpoint.state import Content, Training
+from ..comm import session
+from ..comm.generations import Expelled, Generation, Generations, Over, Status
+from ..comm.rounds import Rounds
+from ..comm.store import PeerError
+from ..comm.world import discover
+from ..events import emit, subscribe_each
+from ..gluon import Trainer
+from ..gluon.data import DataLoader
+from . import handover
+from .undo import Undo
+
+_log = logging.getLogger("neomx")
+_NAME = "elastic training"
+_BLANK = -1  # the number of steps of a worker that does not have the state yet
+_AGAIN = 0.2  # seconds between two looks for workers that wait to join
+
+
+class Elastic:
+    """Makes the steps of this process transactions, and goes on with other workers after a loss."""
+
+    survives = True
+
+    def __init__(self) -> None:
+        self.steps = 0  # committed
+        self._trainer: Trainer | None = None
+        self._loaders: list[DataLoader] = []  # in the order of their first passes
+        self._inside: list[DataLoader] = []  # those that the program is iterating
+        self._active: DataLoader | None = None  # the one with the training data
+        self._undo: Undo | None = None  # the state before the current step
+        self._positions: dict[int, dict[str, Any]] = {}  # of loaders whose first pass has not begun yet
+        self._told: tuple[int, int] | None = None  # the place that this worker told those that wait
+        self._start = 0  # the first epoch of `epochs`, in a worker that joins
+        self._calls, self._asks, self._asked = -1, False, 0.0
+        self._is_ready = False
+        process.state.transaction = self
+        self._stops = subscribe_each(
+            trainer=self._take_trainer,
+            **{"pass": self._begin_pass},
+            epoch=self._enter,
+            epoch_end=self._leave,
+            batch_begin=self._begin_batch,
+        )
+
+    def close(self) -> None:
+        """Stop following the program."""
+        for stop in self._stops:
+            stop()
+        self._stops = []
+        process.state.transaction = None
+
+    # ---- what belongs to the job ----
+
+    @property
+    def _generations(self) -> Generations:
+        found = session.session().generations
+        assert found is not None
+        return found
+
+    @property
+    def _rounds(self) -> Rounds:
+        opened = session.session()
+        if not self._is_ready:
+            self._is_ready = True
+            opened.rounds.are_waiting = self._are_waiting
+            opened.at_close.append(self._generations.end)
+        return opened.rounds
+
+    def _are_waiting(self) -> bool:
+        """Whether workers can be admitted after this step. Looks only after somebody has called."""
+        store = session.session().store
+        assert store is not None
+        self._asks |= store.calls != self._calls
+        now = time.monotonic()
+        if not self._asks or now - self._asked < _AGAIN:
+            return False
+        self._calls, self._asked = store.calls, now
+        waiting = self._generations.waiting()
+        self._asks = bool(waiting)
+        return self._generations.has_room and any(epoch in (None, self._epoch()) for epoch in waiting)
+
+    # ---- steps ----
+
+    def run(self, attempt: Callable[[], float], apply: Callable[[float], None], ends_step: bool = True) -> bool:
+        """Make a step: commit it if all workers have all sums, otherwise drop it on all workers."""
+        rounds = self._rounds
+        holds, divisor, loss = False, math.nan, None
+        try:
+            divisor = attempt()
+            if ends_step:
+                holds = True
+                rounds.vote()
+        except PeerError as error:
+            loss = error
+        generation = None if loss is None else self._next(Status(self.steps, holds, divisor, self._epoch()), loss)
+        if generation is not None and generation.steps == self.steps:
+            self._drop(generation)
+            return False
+        apply(divisor)
+        if ends_step:
+            self._commit(generation)
+        return True
+
+    def recover(self, error: PeerError) -> None:
+        """Go on without the workers that are gone, after a loss outside of a step."""
+        self._drop(self._next(Status(self.steps), error))
+
+    def _commit(self, generation: Generation | None) -> None:
+        self.steps += 1
+        self._undo = None
+        if self._active is not None and self._active.current_pass is not None:
+            self._active.current_pass.commit()
+        self._tell_place()
+        if generation is None and self._rounds.admits:
+            generation = self._next(Status(self.steps, epoch=self._epoch()), None)
+        if generation is not None:
+            self._deal_again()
+            self._settle(generation)
+
+    def _drop(self, generation: Generation) -> None:
+        """Forget the current step, and deal its samples again."""
+        if self._undo is not None:
+            self._undo.restore()
+        self._deal_again()
+        self._settle(generation)
+
+    def _deal_again(self) -> None:
+        if self._active is not None and self._active in self._inside and self._active.current_pass is not None:
+            self._active.current_pass.deal_again()
+
+    # ---- generations ----
+
+    def _next(self, status: Status, loss: PeerError | None) -> Generation:
+        """Agree with the other workers on the next generation."""
+        generations, began = self._generations, time.perf_counter()
+        before = generations.current
+        if loss is not None:
+            generations.call()
+            for stepper in self._rounds.steppers:
+                stepper.halt()
+        try:
+            found = generations.next(status)
+        except Expelled as error:
+            _log.warning("%s: joining them again", error)
+            found = self._join(self._epoch())
+            if found is None:
+                raise PeerError(f"{error}. They are in another epoch now, so it cannot join them again") from loss
+        self._report(before, found, time.perf_counter() - began)
+        return found
+
+    def _report(self, before: Generation, now: Generation, seconds: float) -> None:
+        lost = [member for member in before.members if member not in now.members]
+        joined = [member for member in now.members if member not in before.members]
+        if now.members[0] == session.session().world.number:
+            gone = session.session().store.gone  # type: ignore[union-attr]
+            said = [f"worker {member} is lost ({gone.get(f'worker {member}', 'it does not answer')})" for member in lost]
+            said += [f"worker {member} joins" for member in joined]
+            _log.warning(
+                "%s: %d workers go on after step %d", "; ".join(said) or "no change", len(now.members), now.steps
+            )
+        emit("generation", number=now.number, members=list(now.members), lost=lost, joined=joined, seconds=seconds)
+
+    def _settle(self, generation: Generation) -> None:
+        """Start the new generation: hand the state over to those that join, and prepare the next step."""
+        while True:
+            try:
+                if generation.new:
+                    self._hand_over(generation)
+                self._rounds.begin_generation()
+                return
+            except PeerError as error:
+                generation = self._next(Status(self.steps), error)
+                self._deal_again()
+
+    # ---- joining ----
+
+    def _join(self, epoch: int | None) -> Generation | None:
+        """Wait until the others admit this worker, which then has no state yet."""
+        try:
+            found = self._generations.join(epoch)
+        except Over:
+            raise self._unneeded() from None
+        if found is not None:
+            self.steps = _BLANK
+        return found
+
+    def _unneeded(self) -> SystemExit:
+        """The normal end of a worker that the others did not need."""
+        _log.info("the training has ended, and this worker was not needed")
+        self._generations.store.leave()
+        return SystemExit(0)
+
+    def _hand_over(self, generation: Generation) -> None:
+        group = handover.members_of(session.session(), generation)
+        if group is None:
+            return
+        if self._trainer is None:
+            raise MXNetError("the program of an elastic job must create its Trainer before its first pass over the data")
+        training = Training(None, self._trainer)
+        if group.rank == 0:
+            handover.give(group, training, self._facts())
+        else:
+            content, facts = handover.take(group)
+            training.restore(content, 0, 1)
+            reseed(content.below("worker/0/random/"), session.session().world.number)
+            self._take_facts(facts)
+            self.steps = content.step
+        group.close()
+
+    def _facts(self) -> dict[str, Any]:
+        """What a worker that joins must know besides the state of the training."""
+        places = {}
+        for number, loader in enumerate(self._loaders):
+            try:
+                places[str(number)] = loader.state()
+            except MXNetError:
+                continue  # it starts with its own data
+        return {"steps": self.steps, "loaders": places}
+
+    def _take_facts(self, facts: dict[str, Any]) -> None:
+        self._positions = {int(number): position for number, position in facts["loaders"].items()}
+        if self._active is not None and self._active in self._inside and self._active.current_pass is not None:
+            position = self._positions.pop(self._loaders.index(self._active))
+            self._active.current_pass.deal_from(int(position["index"]))
+
+    def _wait_for_place(self) -> dict[str, int]:
+        """Wait until the training has begun, and return where it is."""
+        try:
+            while (place := self._generations.place()) is None:
+                time.sleep(0.05)
+        except Over:
+            raise self._unneeded() from None
+        return place
+
+    def _join_at(self, loader: DataLoader) -> None:
+        """Join before a pass over the training data, or skip a pass that the others have finished."""
+        number = self._loaders.index(loader)
+        while True:
+            place = self._wait_for_place()
+            if place["loader"] != number:
+                return  # not the training data
+            position = loader.state()
+            mine = max(int(position["epoch"]), self._start)
+            if mine < place["epoch"]:
+                loader.load_state({**position, "epoch": mine + 1, "index": 0}, empty_passes=1)
+                return
+            loader.load_state({**position, "epoch": mine})
+            generation = self._join(mine)
+            if generation is not None:
+                self._settle(generation)
+                return
+
+    # ---- the program ----
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Iterate over the epochs, in a process that joins from the one that the others are in."""
+        if not self._generations.admitted:
+            self._start = self._wait_for_place()["epoch"]
+        yield from range(self._start, count)
+
+    def _epoch(self) -> int | None:
+        """The number of the pass over the training data, if the program is in one."""
+        active = self._active
+        if active is None or active not in self._inside or active.current_pass is None:
+            return None
+        return active.current_pass.number
+
+    def _tell_place(self) -> None:
+        """Tell workers that wait to join where the training is."""
+        epoch = self._epoch()
+        if epoch is None or self._active is None or session.session().world.rank != 0:
+            return
+        place = self._loaders.index(self._active), epoch
+        if place != self._told:
+            self._told = place
+            self._generations.tell_place(json.dumps({"loader": place[0], "epoch": place[1]}))
+
+    def _take_trainer(self, trainer: Trainer) -> None:
+        if self._trainer is None or not self.steps:
+            self._trainer = trainer
+
+    def _begin_pass(self, loader: DataLoader) -> None:
+        if all(loader is not known for known in self._loaders):
+            self._loaders.append(loader)
+        if not self._generations.admitted:
+            self._join_at(loader)
+        position = self._positions.pop(self._loaders.index(loader), None)
+        if position is not None:
+            loader.load_state(position)
+
+    def _enter(self, loader: DataLoader, **fields: Any) -> None:
+        self._inside.append(loader)
+
+    def _leave(self, loader: DataLoader, **fields: Any) -> None:
+        if loader in self._inside:
+            self._inside.remove(loader)
+
+    def _begin_batch(self, loader: DataLoader, **fields: Any) -> None:
+        self._active = self._inside[-1] if self._inside else None
+        if self._undo is None:
+            self._undo = Undo(self._trainer)
+
+
+def epochs(count: int) -> Iterator[int]:
+    """Iterate over `range(count)`, in a process that joins an elastic job from the epoch that the others are in."""
+    running = process.state.running.get(_NAME)
+    return running.epochs(count) if isinstance(running, Elastic) else iter(range(count))
+
+
+def start_from_environment() -> None:
+    """Make the training of this process elastic if `neomx run --elastic` has started it."""
+    if discover().is_elastic:
+        process.start(_NAME, Elastic)
