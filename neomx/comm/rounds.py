@@ -180,17 +180,16 @@ class Rounds:
         if self._group.size > 1:
             mine = torch.zeros(_MOST_STEPPERS, dtype=torch.uint8)
             mine[: len(begun)] = torch.tensor(begun, dtype=torch.uint8)
-            mine[-1] = len(begun)
-            said = self._group.all_gather_small(mine, "the Trainers of all workers")
-            if len(set(said[:, -1].tolist())) > 1:
-                raise MXNetError(
-                    f"the workers have different numbers of Trainers: {said[:, -1].tolist()}. A worker that joins "
-                    "must run the same program as the others"
-                )
-            begun = [bool(each) for each in said.amax(0)[: len(begun)].tolist()]
+            begun = self._group.all_gather_small(mine, "the Trainers of all workers").amax(0).tolist()
         self._bring_up_to_date()
-        for stepper, is_needed in zip(self._steppers, begun, strict=True):
-            if stepper is not None and is_needed:
+        for number in (number for number, is_needed in enumerate(begun) if is_needed):
+            if number >= len(self._steppers):
+                raise MXNetError(
+                    f"the other workers train with {number + 1} Trainers, but the program of this one has created "
+                    f"{len(self._steppers)}. A worker that joins must run the same program"
+                )
+            stepper = self._steppers[number]
+            if stepper is not None:
                 stepper.prepare_again()
 
     def release(self, stepper: int) -> None:
@@ -299,16 +298,17 @@ class Rounds:
         if self._group.size == 1:
             return
         others: Counter[int] = Counter()  # steps of others in the meantime, by stepper
-        world = self._group.world
+        generation = self._group.generation
         while True:
-            if self._group.world is not world:  # a worker was lost
+            if self._group.generation != generation:  # a worker was lost
                 if why == PAUSES:
                     return  # the samples of its last step are dealt again, possibly to this worker
-                world = self._group.world
+                generation = self._group.generation
             try:
                 round = self._say(why, 0.0, 0.0, False, self._have_sent())
             except PeerError as error:
-                transaction().recover(error)
+                if transaction().recover(error):
+                    return  # the others have already gone on
                 continue
             if round.active:
                 number = round.steppers[round.active[0]]
@@ -327,6 +327,7 @@ class Rounds:
                     stepper.shadow(round)
                     self._tell_of_files()
             elif why != LEAVES or all(each == LEAVES for each in round.steppers):
+                transaction().passed()
                 return
 
     def _excused(self, stepper: int, lacks: float, batches: int) -> float:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import math
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import torch
 
 from .. import process
 from ..base import MXNetError
 from ..checkpoint.generators import reseed
-from ..checkpoint.state import Content, Training
+from ..checkpoint.state import Training
 from ..comm import session
 from ..comm.generations import Expelled, Generation, Generations, Over, Status
 from ..comm.rounds import Rounds
@@ -45,7 +48,9 @@ class Elastic:
         self._positions: dict[int, dict[str, Any]] = {}  # of loaders whose first pass has not begun yet
         self._told: tuple[int, int] | None = None  # the place that this worker told those that wait
         self._start = 0  # the first epoch of `epochs`, in a worker that joins
-        self._calls, self._asks, self._asked = -1, False, 0.0
+        self._calls = 0  # completed collectives, and waits for all workers
+        self._result: list[torch.Tensor] | None = []  # of the last of them
+        self._heard, self._asks, self._asked = -1, False, 0.0  # about workers that wait to join
         self._is_ready = False
         process.state.transaction = self
         self._stops = subscribe_each(
@@ -84,11 +89,11 @@ class Elastic:
         """Whether workers can be admitted after this step. Looks only after somebody has called."""
         store = session.session().store
         assert store is not None
-        self._asks |= store.calls != self._calls
+        self._asks |= store.calls != self._heard
         now = time.monotonic()
         if not self._asks or now - self._asked < _AGAIN:
             return False
-        self._calls, self._asked = store.calls, now
+        self._heard, self._asked = store.calls, now
         waiting = self._generations.waiting()
         self._asks = bool(waiting)
         return self._generations.has_room and any(epoch in (None, self._epoch()) for epoch in waiting)
@@ -98,15 +103,15 @@ class Elastic:
     def run(self, attempt: Callable[[], float], apply: Callable[[float], None], ends_step: bool = True) -> bool:
         """Make a step: commit it if all workers have all sums, otherwise drop it on all workers."""
         rounds = self._rounds
-        holds, divisor, loss = False, math.nan, None
+        holds, divisor = False, math.nan
+        generation: Generation | None = None
         try:
             divisor = attempt()
             if ends_step:
                 holds = True
                 rounds.vote()
         except PeerError as error:
-            loss = error
-        generation = None if loss is None else self._next(Status(self.steps, holds, divisor, self._epoch()), loss)
+            generation = self._next(self._status(holds, divisor, self._epoch()), error)
         if generation is not None and generation.steps == self.steps:
             self._drop(generation)
             return False
@@ -115,9 +120,35 @@ class Elastic:
             self._commit(generation)
         return True
 
-    def recover(self, error: PeerError) -> None:
+    def collect(self, work: Callable[[], Sequence[torch.Tensor]]) -> Sequence[torch.Tensor]:
+        """Make a collective call of all workers, again if workers are lost in it."""
+        if threading.current_thread() is not threading.main_thread():
+            return work()
+        while True:
+            try:
+                result = work()
+            except PeerError as error:
+                if self.recover(error):
+                    assert self._result is not None
+                    return self._result
+                continue
+            self._calls += 1
+            self._result = [tensor.detach().clone() for tensor in result]
+            return result
+
+    def passed(self) -> None:
+        """Note that this worker has waited for all others."""
+        self._calls += 1
+        self._result = []
+
+    def recover(self, error: PeerError) -> bool:
         """Go on without the workers that are gone, after a loss outside of a step."""
-        self._drop(self._next(Status(self.steps), error))
+        calls = self._calls
+        self._drop(self._next(self._status(), error))
+        return self._calls > calls
+
+    def _status(self, holds: bool = False, divisor: float = 0.0, epoch: int | None = None) -> Status:
+        return Status(self.steps, holds, divisor, self._calls, epoch)
 
     def _commit(self, generation: Generation | None) -> None:
         self.steps += 1
@@ -126,7 +157,7 @@ class Elastic:
             self._active.current_pass.commit()
         self._tell_place()
         if generation is None and self._rounds.admits:
-            generation = self._next(Status(self.steps, epoch=self._epoch()), None)
+            generation = self._next(self._status(epoch=self._epoch()), None)
         if generation is not None:
             self._deal_again()
             self._settle(generation)
@@ -156,9 +187,10 @@ class Elastic:
             found = generations.next(status)
         except Expelled as error:
             _log.warning("%s: joining them again", error)
-            found = self._join(self._epoch())
-            if found is None:
+            joined = self._join(self._epoch())
+            if joined is None:
                 raise PeerError(f"{error}. They are in another epoch now, so it cannot join them again") from loss
+            found = joined
         self._report(before, found, time.perf_counter() - began)
         return found
 
@@ -167,7 +199,9 @@ class Elastic:
         joined = [member for member in now.members if member not in before.members]
         if now.members[0] == session.session().world.number:
             gone = session.session().store.gone  # type: ignore[union-attr]
-            said = [f"worker {member} is lost ({gone.get(f'worker {member}', 'it does not answer')})" for member in lost]
+            said = [
+                f"worker {member} is lost ({gone.get(f'worker {member}', 'it does not answer')})" for member in lost
+            ]
             said += [f"worker {member} joins" for member in joined]
             _log.warning(
                 "%s: %d workers go on after step %d", "; ".join(said) or "no change", len(now.members), now.steps
@@ -178,12 +212,14 @@ class Elastic:
         """Start the new generation: hand the state over to those that join, and prepare the next step."""
         while True:
             try:
+                if generation.lacking:
+                    self._hand_result_over(generation)
                 if generation.new:
                     self._hand_over(generation)
                 self._rounds.begin_generation()
                 return
             except PeerError as error:
-                generation = self._next(Status(self.steps), error)
+                generation = self._next(self._status(), error)
                 self._deal_again()
 
     # ---- joining ----
@@ -204,12 +240,28 @@ class Elastic:
         self._generations.store.leave()
         return SystemExit(0)
 
+    def _hand_result_over(self, generation: Generation) -> None:
+        """Give the result of the last collective to those that have not received it."""
+        group = handover.members_of(session.session(), generation, generation.lacking)
+        if group is None:
+            return
+        if group.rank == 0:
+            if self._result is None:
+                raise MXNetError("a worker was lost in a collective whose results differ between workers")
+            handover.give_tensors(group, {str(n): tensor for n, tensor in enumerate(self._result)}, {})
+        else:
+            tensors, _ = handover.take_tensors(group)
+            self._result, self._calls = list(tensors.values()), generation.calls
+        group.close()
+
     def _hand_over(self, generation: Generation) -> None:
-        group = handover.members_of(session.session(), generation)
+        group = handover.members_of(session.session(), generation, generation.new)
         if group is None:
             return
         if self._trainer is None:
-            raise MXNetError("the program of an elastic job must create its Trainer before its first pass over the data")
+            raise MXNetError(
+                "the program of an elastic job must create its Trainer before its first pass over the data"
+            )
         training = Training(None, self._trainer)
         if group.rank == 0:
             handover.give(group, training, self._facts())
@@ -229,9 +281,10 @@ class Elastic:
                 places[str(number)] = loader.state()
             except MXNetError:
                 continue  # it starts with its own data
-        return {"steps": self.steps, "loaders": places}
+        return {"steps": self.steps, "calls": self._calls, "loaders": places}
 
     def _take_facts(self, facts: dict[str, Any]) -> None:
+        self._calls = int(facts["calls"])
         self._positions = {int(number): position for number, position in facts["loaders"].items()}
         if self._active is not None and self._active in self._inside and self._active.current_pass is not None:
             position = self._positions.pop(self._loaders.index(self._active))

@@ -105,10 +105,9 @@ class StepStrategy(ABC):
         All workers must call it in the same order for their strategies.
         """
         self._rounds, self._number = rounds, rounds.enter(self)
-        group = members.clone(f"gradients {self._number}")
-        check_alike(group, [f"the strategy {type(self).__qualname__}"], "how gradients are exchanged")
-        rounds.forget(group)
-        return group
+        check_alike(members, [f"the strategy {type(self).__qualname__}"], "how gradients are exchanged")
+        rounds.forget(members)
+        return members.clone(f"gradients {self._number}")
 
     @property
     def rounds(self) -> Rounds | None:
