@@ -64,6 +64,9 @@ class Stepper(Protocol):
     def halt(self) -> None:
         """Wait until nothing is being sent any more, after a loss."""
 
+    def drop_step(self) -> None:
+        """Forget what the current step has changed, because all workers drop it."""
+
     def prepare_again(self) -> None:
         """Prepare for the parameters together with the workers of a new generation."""
 
@@ -157,6 +160,7 @@ class Rounds:
         self.stops = False  # whether some worker was told to stop, as all workers know
         self.are_waiting: Callable[[], bool] | None = None  # whether workers wait to join; asked by one worker
         self.admits = False  # whether workers wait to join, as all workers know
+        self.position = -1  # the samples of all workers in this epoch after the last step; -1 if unknown
 
     def enter(self, stepper: Stepper) -> int:
         """Add a stepper and return its number. All workers must add their steppers in the same order."""
@@ -363,15 +367,18 @@ class Rounds:
     ) -> Round:
         if self._group.size == 1:
             self.stops |= self.asks_to_stop
+            self.position = transaction().position
             self.admits = self.are_waiting is not None and self.are_waiting()
             return Round([what], [divisor], [samples], reduces, wants_flags, follows, prepares, differs)
         digest = self._digested() if what >= 0 else 0
         waiting = self.are_waiting is not None and self._group.rank == 0 and self.are_waiting()
+        position = transaction().position if what >= 0 else -1
         flags_here = (reduces, wants_flags, follows, prepares, differs, self.asks_to_stop, waiting)
-        mine = torch.tensor([what, divisor, samples, digest, *flags_here], dtype=torch.float64)
+        mine = torch.tensor([what, divisor, samples, digest, position, *flags_here], dtype=torch.float64)
         with self._group.doing(_DOING.get(what, "a training step")):
             said = self._group.all_gather_small(mine, what="a step of the training")
-        steppers, divisors, counts, digests, *flags = said.T.tolist()
+        steppers, divisors, counts, digests, positions, *flags = said.T.tolist()
+        self.position = int(max(positions))
         active = [rank for rank, each in enumerate(steppers) if each >= 0]
         preparing = [bool(flags[3][rank]) for rank in active]
         if any(preparing) and not all(preparing):

@@ -41,6 +41,10 @@ class Transaction(Protocol):
         """Whether the loss of a worker is not an error."""
 
     @property
+    def position(self) -> int:
+        """The samples of all workers in this epoch up to the current batch, or -1 if unknown."""
+
+    @property
     def steps(self) -> int:
         """The number of steps that are committed, if they are counted."""
 
@@ -49,6 +53,7 @@ class _Fixed:
     """The steps of a job that needs all of its workers."""
 
     survives = False
+    position = -1
     steps = 0
 
     def run(self, attempt: Callable[[], float], apply: Callable[[float], None], ends_step: bool = True) -> bool:

@@ -24,6 +24,7 @@ from ..comm.world import discover
 from ..events import emit, subscribe_each
 from ..gluon import Trainer
 from ..gluon.data import DataLoader
+from ..gluon.data.place import Pass
 from . import handover
 from .undo import Undo
 
@@ -103,6 +104,8 @@ class Elastic:
     def run(self, attempt: Callable[[], float], apply: Callable[[float], None], ends_step: bool = True) -> bool:
         """Make a step: commit it if all workers have all sums, otherwise drop it on all workers."""
         rounds = self._rounds
+        if self._inside:
+            self._active = self._inside[-1]
         holds, divisor = False, math.nan
         generation: Generation | None = None
         try:
@@ -153,8 +156,8 @@ class Elastic:
     def _commit(self, generation: Generation | None) -> None:
         self.steps += 1
         self._undo = None
-        if self._active is not None and self._active.current_pass is not None:
-            self._active.current_pass.commit()
+        if self._epoch() is not None and self._rounds.position >= 0:
+            self._pass.commit(self._rounds.position)
         self._tell_place()
         if generation is None and self._rounds.admits:
             generation = self._next(self._status(epoch=self._epoch()), None)
@@ -166,12 +169,15 @@ class Elastic:
         """Forget the current step, and deal its samples again."""
         if self._undo is not None:
             self._undo.restore()
+        for stepper in self._rounds.steppers:
+            if stepper.has_begun:
+                stepper.drop_step()
         self._deal_again()
         self._settle(generation)
 
     def _deal_again(self) -> None:
-        if self._active is not None and self._active in self._inside and self._active.current_pass is not None:
-            self._active.current_pass.deal_again()
+        if self._epoch() is not None:
+            self._pass.deal_again()
 
     # ---- generations ----
 
@@ -286,9 +292,9 @@ class Elastic:
     def _take_facts(self, facts: dict[str, Any]) -> None:
         self._calls = int(facts["calls"])
         self._positions = {int(number): position for number, position in facts["loaders"].items()}
-        if self._active is not None and self._active in self._inside and self._active.current_pass is not None:
+        if self._active is not None and self._epoch() is not None:
             position = self._positions.pop(self._loaders.index(self._active))
-            self._active.current_pass.deal_from(int(position["index"]))
+            self._pass.deal_from(int(position["index"]))
 
     def _wait_for_place(self) -> dict[str, int]:
         """Wait until the training has begun, and return where it is."""
@@ -328,9 +334,20 @@ class Elastic:
     def _epoch(self) -> int | None:
         """The number of the pass over the training data, if the program is in one."""
         active = self._active
-        if active is None or active not in self._inside or active.current_pass is None:
+        if active is None or all(active is not each for each in self._inside):
             return None
-        return active.current_pass.number
+        return self._pass.number
+
+    @property
+    def _pass(self) -> Pass:
+        """The pass over the training data."""
+        assert self._active is not None and self._active.current_pass is not None
+        return self._active.current_pass
+
+    @property
+    def position(self) -> int:
+        """The samples of all workers in this epoch up to the current batch, or -1 if unknown."""
+        return -1 if self._epoch() is None else self._pass.index
 
     def _tell_place(self) -> None:
         """Tell workers that wait to join where the training is."""
@@ -363,7 +380,6 @@ class Elastic:
             self._inside.remove(loader)
 
     def _begin_batch(self, loader: DataLoader, **fields: Any) -> None:
-        self._active = self._inside[-1] if self._inside else None
         if self._undo is None:
             self._undo = Undo(self._trainer)
 
