@@ -103,8 +103,9 @@ class Generations:
         initial = range(world.limits.initial)
         self.current = Generation(0, tuple(initial), (-1,) * len(initial))
         self.admitted = not world.limits.joins
+        self._aside = 0
         if world.limits.joins:
-            self.current = Generation(0, (self._me,), (self._node,))
+            self.step_aside()
 
     # ---- noticing ----
 
@@ -138,6 +139,12 @@ class Generations:
         """Make all members ask for the next generation, because this one has noticed a loss."""
         self._store.set(self._key(self.number + 1, "called"), b"")
         self._store.add(CALLS, 1)
+
+    def step_aside(self) -> None:
+        """Train with nobody until `join` succeeds."""
+        self.current = Generation(-self._aside, (self._me,), (self._node,))
+        self._aside += 1
+        self.admitted = False
 
     # ---- the next generation ----
 

@@ -45,7 +45,7 @@ from .generations import Generations
 from .store import PeerError, StoreServer
 from .torch_store import TorchStore
 from .transaction import transaction
-from .world import World, discover, store_place
+from .world import World, discover, outside, store_place
 
 if TYPE_CHECKING:  # imported when the session first needs them
     from .group import Group
@@ -90,7 +90,8 @@ class Session:
         """The place of this process among the workers. In an elastic job it changes with the generation."""
         generations = self.generations
         if generations is not None and generations.number != self._seen:
-            self._world, self._seen = generations.current.world(self._world), generations.number
+            now = generations.current.world(self._world) if generations.admitted else outside(self._world)
+            self._world, self._seen = now, generations.number
         return self._world
 
     @cached_property
@@ -164,7 +165,7 @@ class Session:
         self.failed = True
         if self.store is not None:
             with suppress(PeerError):  # the store may already have ended
-                if self.generations is not None:
+                if self.generations is not None and "PeerError" not in error:  # its cause is the loss of another one
                     said = {"step": transaction().steps, "error": error or why}
                     self.store.set(f"elastic/failed/{self.world.number}", json.dumps(said))
                 self.store.report_gone(self.world.name, why)

@@ -115,9 +115,9 @@ class Elastic:
                 rounds.vote()
         except PeerError as error:
             generation = self._next(self._status(holds, divisor, self._epoch()), error)
-        if generation is not None and generation.steps == self.steps:
-            self._drop(generation)
-            return False
+            if generation is None or generation.steps == self.steps:
+                self._drop(generation)
+                return False
         apply(divisor)
         if ends_step:
             self._commit(generation)
@@ -161,19 +161,24 @@ class Elastic:
         self._tell_place()
         if generation is None and self._rounds.admits:
             generation = self._next(self._status(epoch=self._epoch()), None)
+            if generation is None:
+                self._drop(None)
         if generation is not None:
             self._deal_again()
             self._settle(generation)
 
-    def _drop(self, generation: Generation) -> None:
-        """Forget the current step, and deal its samples again."""
+    def _drop(self, generation: Generation | None) -> None:
+        """Forget the current step, and deal its samples again. Without a generation, end the pass over the data."""
         if self._undo is not None:
             self._undo.restore()
         for stepper in self._rounds.steppers:
             if stepper.has_begun:
                 stepper.drop_step()
-        self._deal_again()
-        self._settle(generation)
+        if generation is not None:
+            self._deal_again()
+            self._settle(generation)
+        elif self._epoch() is not None:
+            self._pass.deal_from(self._pass.samples or 0)
 
     def _deal_again(self) -> None:
         if self._epoch() is not None:
@@ -181,8 +186,11 @@ class Elastic:
 
     # ---- generations ----
 
-    def _next(self, status: Status, loss: PeerError | None) -> Generation:
-        """Agree with the other workers on the next generation."""
+    def _next(self, status: Status, loss: PeerError | None) -> Generation | None:
+        """Agree with the other workers on the next generation.
+
+        Return None if they have gone on without this worker, to another epoch: it joins them before a later pass.
+        """
         generations, began = self._generations, time.perf_counter()
         before = generations.current
         if loss is not None:
@@ -193,9 +201,11 @@ class Elastic:
             found = generations.next(status)
         except Expelled as error:
             _log.warning("%s: joining them again", error)
-            joined = self._join(self._epoch())
+            epoch = self._epoch()
+            joined = None if epoch is None else self._join(epoch)
             if joined is None:
-                raise PeerError(f"{error}. They are in another epoch now, so it cannot join them again") from loss
+                generations.step_aside()
+                return None
             found = joined
         self._report(before, found, time.perf_counter() - began)
         return found
@@ -225,7 +235,11 @@ class Elastic:
                 self._rounds.begin_generation()
                 return
             except PeerError as error:
-                generation = self._next(self._status(), error)
+                found = self._next(self._status(), error)
+                if found is None:
+                    self._drop(None)
+                    return
+                generation = found
                 self._deal_again()
 
     # ---- joining ----
@@ -294,6 +308,7 @@ class Elastic:
         self._positions = {int(number): position for number, position in facts["loaders"].items()}
         if self._active is not None and self._epoch() is not None:
             position = self._positions.pop(self._loaders.index(self._active))
+            self._active.keep_at_once(position)
             self._pass.deal_from(int(position["index"]))
 
     def _wait_for_place(self) -> dict[str, int]:
@@ -317,6 +332,9 @@ class Elastic:
             if mine < place["epoch"]:
                 loader.load_state({**position, "epoch": mine + 1, "index": 0}, empty_passes=1)
                 return
+            if mine > place["epoch"]:
+                time.sleep(_AGAIN)
+                continue
             loader.load_state({**position, "epoch": mine})
             generation = self._join(mine)
             if generation is not None:
@@ -370,6 +388,7 @@ class Elastic:
             self._join_at(loader)
         position = self._positions.pop(self._loaders.index(loader), None)
         if position is not None:
+            loader.keep_at_once(position)
             loader.load_state(position)
 
     def _enter(self, loader: DataLoader, **fields: Any) -> None:
