@@ -160,6 +160,7 @@ class Rounds:
         self.stops = False  # whether some worker was told to stop, as all workers know
         self.are_waiting: Callable[[], bool] | None = None  # whether workers wait to join; asked by one worker
         self.admits = False  # whether workers wait to join, as all workers know
+        self.samples = -1.0  # of all workers in the last step, or -1 if unknown
         self.position = -1  # the samples of all workers in this epoch after the last step; -1 if unknown
 
     def enter(self, stepper: Stepper) -> int:
@@ -367,7 +368,7 @@ class Rounds:
     ) -> Round:
         if self._group.size == 1:
             self.stops |= self.asks_to_stop
-            self.position = transaction().position
+            self.position, self.samples = transaction().position, samples
             self.admits = self.are_waiting is not None and self.are_waiting()
             return Round([what], [divisor], [samples], reduces, wants_flags, follows, prepares, differs)
         digest = self._digested() if what >= 0 else 0
@@ -391,6 +392,7 @@ class Rounds:
             raise MXNetError(found)
         round = Round([int(each) for each in steppers], divisors, counts, *(any(each) for each in flags))
         self.stops |= round.stops
+        self.samples = round.all_samples
         self._catch_up(round)
         self.admits = round.admits and len(round.active) == len(round.steppers) and not self._behind
         wrong = self._barriers.hear(round.steppers, round.reduces)

@@ -52,6 +52,7 @@ class Elastic:
         self._calls = 0  # completed collectives, and waits for all workers
         self._result: list[torch.Tensor] | None = []  # of the last of them
         self._heard, self._asks, self._asked = -1, False, 0.0  # about workers that wait to join
+        self._ratio: float | None = None  # of the samples of all workers to the divisor, with --scale-batch
         self._is_ready = False
         process.state.transaction = self
         self._stops = subscribe_each(
@@ -118,10 +119,26 @@ class Elastic:
             if generation is None or generation.steps == self.steps:
                 self._drop(generation)
                 return False
-        apply(divisor)
+        apply(self._scaled(divisor) if ends_step else divisor)
         if ends_step:
             self._commit(generation)
         return True
+
+    def _scaled(self, divisor: float) -> float:
+        """Return the divisor for a batch that has grown with the number of workers (`--scale-batch`).
+
+        Each sample has the weight that it had at the start, and the learning rate is proportional to the number of
+        workers.
+        """
+        limits, samples = session.session().world.limits, self._rounds.samples
+        if limits is None or not limits.scales or samples <= 0:
+            return divisor
+        workers = len(self._generations.current.members)
+        if self._ratio is None:
+            self._ratio = samples / divisor / (workers / limits.initial)
+        if self._trainer is not None:
+            self._trainer.optimizer.rate_factor = workers / limits.initial
+        return samples / self._ratio
 
     def collect(self, work: Callable[[], Sequence[torch.Tensor]]) -> Sequence[torch.Tensor]:
         """Make a collective call of all workers, again if workers are lost in it."""
@@ -301,15 +318,22 @@ class Elastic:
                 places[str(number)] = loader.state()
             except MXNetError:
                 continue  # it starts with its own data
-        return {"steps": self.steps, "calls": self._calls, "loaders": places}
+        return {"steps": self.steps, "calls": self._calls, "ratio": self._ratio, "loaders": places}
 
     def _take_facts(self, facts: dict[str, Any]) -> None:
-        self._calls = int(facts["calls"])
+        self._calls, self._ratio = int(facts["calls"]), facts["ratio"]
         self._positions = {int(number): position for number, position in facts["loaders"].items()}
         if self._active is not None and self._epoch() is not None:
             position = self._positions.pop(self._loaders.index(self._active))
-            self._active.keep_at_once(position)
+            self._keep_batch(self._active, position)
             self._pass.deal_from(int(position["index"]))
+
+    @staticmethod
+    def _keep_batch(loader: DataLoader, position: dict[str, Any]) -> None:
+        """Use the batch of all workers that the others use, whatever the batch size of this program is."""
+        limits = session.session().world.limits
+        if limits is not None and not limits.scales:
+            loader.keep_at_once(position)
 
     def _wait_for_place(self) -> dict[str, int]:
         """Wait until the training has begun, and return where it is."""
@@ -388,7 +412,7 @@ class Elastic:
             self._join_at(loader)
         position = self._positions.pop(self._loaders.index(loader), None)
         if position is not None:
-            loader.keep_at_once(position)
+            self._keep_batch(loader, position)
             loader.load_state(position)
 
     def _enter(self, loader: DataLoader, **fields: Any) -> None:
