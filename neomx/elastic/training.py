@@ -124,6 +124,12 @@ class Elastic:
             self._commit(generation)
         return True
 
+    @property
+    def shares(self) -> int:
+        """The number of workers that the batch of all is made for; 0 if it changes with the number of workers."""
+        limits = session.session().world.limits
+        return 0 if limits is None or limits.scales else limits.initial
+
     def _scaled(self, divisor: float) -> float:
         """Return the divisor for a batch that has grown with the number of workers (`--scale-batch`).
 
