@@ -14,7 +14,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -374,7 +374,7 @@ class Rounds:
             self.position, self.samples = transaction().position, samples
             self.admits = self.are_waiting is not None and self.are_waiting()
             flags_of_all = (reduces, wants_flags, follows, prepares, differs, self.stops, self.admits)
-            return Round([what], [divisor], [samples], *flags_of_all, transaction().shares)
+            return replace(Round([what], [divisor], [samples], *flags_of_all), shares=transaction().shares)
         digest = self._digested() if what >= 0 else 0
         waiting = self.are_waiting is not None and self._group.rank == 0 and self.are_waiting()
         position = transaction().position if what >= 0 else -1
@@ -395,7 +395,8 @@ class Rounds:
         if same_stepper and len({digests[rank] for rank in active}) > 1 and (found := self._difference(active)):
             raise MXNetError(found)
         told = [any(each) for each in flags]
-        round = Round([int(each) for each in steppers], divisors, counts, *told, transaction().shares)
+        where = [int(each) for each in steppers]
+        round = replace(Round(where, divisors, counts, *told), shares=transaction().shares)
         self.stops |= round.stops
         self.samples = round.all_samples
         self._catch_up(round)
