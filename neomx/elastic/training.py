@@ -7,13 +7,14 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from .. import process
 from ..base import MXNetError
+from ..checkpoint.automatic import epochs as saved_epochs
 from ..checkpoint.generators import reseed
 from ..checkpoint.state import Training
 from ..comm import session
@@ -396,11 +397,12 @@ class Elastic:
 
     # ---- the program ----
 
-    def epochs(self, count: int) -> Iterator[int]:
-        """Iterate over the epochs, in a process that joins from the one that the others are in."""
-        if not self._generations.admitted:
-            self._start = self._wait_for_place()["epoch"]
-        yield from range(self._start, count)
+    def epochs(self, count: int) -> Iterable[int]:
+        """Return the epochs, in a process that joins from the one that the others are in."""
+        if self._generations.admitted:
+            return saved_epochs(count)
+        self._start = self._wait_for_place()["epoch"]
+        return range(self._start, count)
 
     def _epoch(self) -> int | None:
         """The number of the pass over the training data, if the program is in one."""
@@ -477,10 +479,13 @@ class Elastic:
             self._undo = Undo(self._trainer)
 
 
-def epochs(count: int) -> Iterator[int]:
-    """Iterate over `range(count)`, in a process that joins an elastic job from the epoch that the others are in."""
+def epochs(count: int) -> Iterable[int]:
+    """Return `range(count)`, or the epochs that remain in a process that joins an elastic job or resumes a checkpoint.
+
+    Create the Trainer before this call.
+    """
     running = process.state.running.get(_NAME)
-    return running.epochs(count) if isinstance(running, Elastic) else iter(range(count))
+    return running.epochs(count) if isinstance(running, Elastic) else saved_epochs(count)
 
 
 def start_from_environment() -> None:
