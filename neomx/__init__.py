@@ -133,8 +133,8 @@ __all__ = [
 # Rarely used or slow to import, so `from neomx import *` does not include them.
 _OTHERS = (
     "autodiff checkpoint comm_allreduce comm_allreduce_sum comm_broadcast comm_finalize comm_init distributed elastic "
-    "engine error executor_manager learn libinfo library log mod module networks onnx optim parallel parallel_rank profiler "
-    "rnn rtc runtime util visualization viz"
+    "engine error executor_manager learn libinfo library log mod module networks onnx optim parallel parallel_rank "
+    "profiler rnn rtc runtime util visualization viz"
 )
 
 

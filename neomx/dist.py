@@ -270,10 +270,11 @@ def _workers(group: Workers | None) -> Workers:
             raise TypeError(f"group must come from mx.dist.new_group, received {group!r}")
         return group
     opened = _session.session()
-    if "workers" not in opened.kept:
+    made = opened.kept.get("workers")
+    if made is None or (made.size, made.rank) != (opened.group.size, opened.group.rank):  # or a new generation
         if opened.world.role != "worker":
             raise MXNetError(f"this process is a {opened.world.role}: only workers can exchange arrays")
-        made = opened.kept["workers"] = Workers(range(opened.world.size), opened.group)
+        made = opened.kept["workers"] = Workers(range(opened.group.size), opened.group)
         opened.at_close.append(made._end_calls)
     return opened.kept["workers"]
 

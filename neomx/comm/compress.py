@@ -33,8 +33,15 @@ from ..base import MXNetError, suggest
 class Collectives(Protocol):
     """The workers over which a compressor sums, such as a `comm.group.Group`."""
 
-    rank: int
-    size: int
+    @property
+    def rank(self) -> int:
+        """The rank of this worker."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        ...
 
     def all_gather(self, tensor: torch.Tensor, what: str = "") -> list[torch.Tensor]:
         """Return the tensors of all workers, whose sizes may differ in the first dimension."""

@@ -22,12 +22,15 @@ from typing import NoReturn
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def on_failure(tell: Callable[[str], None]) -> None:
-    """Call `tell(why)` in the main thread when the program ends with an uncaught exception or a nonzero exit status."""
+def on_failure(tell: Callable[[str, str], None]) -> None:
+    """Call `tell(why, error)` in the main thread when the program ends with an uncaught exception or a nonzero status.
+
+    `error` is the exception in one line.
+    """
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        tell(f"its program ended with {kind.__name__}")
+        tell(f"its program ended with {kind.__name__}", "".join(traceback.format_exception_only(error)).strip()[:1000])
         if kind is KeyboardInterrupt and previous is sys.__excepthook__:
             traceback.print_exception(kind, error, trace, limit=_depth_of_program(trace), chain=False)
         else:
@@ -52,7 +55,7 @@ def _depth_of_program(trace: TracebackType | None) -> int:
 class _Code:
     """Descriptor that replaces `SystemExit.code`."""
 
-    def __init__(self, member: MemberDescriptorType, tell: Callable[[str], None]) -> None:
+    def __init__(self, member: MemberDescriptorType, tell: Callable[[str, str], None]) -> None:
         self._member, self._tell = member, tell
 
     def __get__(self, error: SystemExit | None, kind: type[SystemExit] | None = None) -> object:
@@ -62,7 +65,8 @@ class _Code:
         by_python = sys._getframe().f_back is None and threading.current_thread() is threading.main_thread()
         if by_python and status not in (None, 0):
             with contextlib.suppress(Exception):  # the interpreter cannot handle an error here
-                self._tell(f"its program ended with exit code {int(status) if isinstance(status, int) else 1}")
+                code = int(status) if isinstance(status, int) else 1
+                self._tell(f"its program ended with exit code {code}", f"SystemExit: {status}")
         return status
 
     def __set__(self, error: SystemExit, status: object) -> None:

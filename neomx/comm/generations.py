@@ -46,6 +46,7 @@ class Status:
     steps: int = 0  # steps of the training that this member has committed; negative if it has no state yet
     holds: bool = False  # whether it has all sums of the step after them
     divisor: float = 0.0  # of that step, if it holds the sums
+    calls: int = 0  # how often this member has completed a collective, or a wait for all members
     epoch: int | None = None  # its epoch if it is at a step of the training, where others may join; otherwise None
 
 
@@ -58,6 +59,8 @@ class Generation:
     nodes: tuple[int, ...]  # the node of each member
     steps: int = 0  # the steps of the training that count
     divisor: float = 0.0  # of the last of them
+    calls: int = 0  # the collectives that count
+    lacking: tuple[int, ...] = ()  # members that have not completed the last of them
     new: tuple[int, ...] = ()  # members that were not in the generation before: they have no state yet
 
     @property
@@ -83,7 +86,8 @@ class Generation:
     def read(content: bytes) -> Generation:
         """Return the generation that was written to the store."""
         said = json.loads(content)
-        return Generation(**{name: tuple(value) if isinstance(value, list) else value for name, value in said.items()})
+        found: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in said.items()}
+        return Generation(**found)
 
 
 class Generations:
@@ -99,8 +103,9 @@ class Generations:
         initial = range(world.limits.initial)
         self.current = Generation(0, tuple(initial), (-1,) * len(initial))
         self.admitted = not world.limits.joins
+        self._aside = 0
         if world.limits.joins:
-            self.current = Generation(0, (self._me,), (self._node,))
+            self.step_aside()
 
     # ---- noticing ----
 
@@ -134,6 +139,12 @@ class Generations:
         """Make all members ask for the next generation, because this one has noticed a loss."""
         self._store.set(self._key(self.number + 1, "called"), b"")
         self._store.add(CALLS, 1)
+
+    def step_aside(self) -> None:
+        """Train with nobody until `join` succeeds."""
+        self.current = Generation(-self._aside, (self._me,), (self._node,))
+        self._aside += 1
+        self.admitted = False
 
     # ---- the next generation ----
 
@@ -251,7 +262,17 @@ class Generations:
         steps, divisor = agreed(statuses)
         nodes = {member: int(each["node"]) for member, each in (ready | joiners).items()}
         new = [member for member in members if member not in ready or ready[member]["steps"] < 0]
-        made = Generation(number, tuple(members), tuple(nodes[each] for each in members), steps, divisor, tuple(new))
+        calls = max(each.calls for each in statuses if each.steps >= 0)
+        made = Generation(
+            number,
+            tuple(members),
+            tuple(nodes[each] for each in members),
+            steps,
+            divisor,
+            calls,
+            tuple(member for member in ready if member not in new and ready[member]["calls"] < calls),
+            tuple(new),
+        )
         content = json.dumps(asdict(made))
         if self._store.compare_set(self._key(number), b"", content) == content.encode():
             self._publish(content)
@@ -263,7 +284,7 @@ class Generations:
 
     def _said(self, number: int, member: int) -> dict[str, Any] | None:
         key = self._key(number, "ready", member)
-        found: dict[str, Any] = json.loads(self._store.get(key)) if self._store.check([key]) else None
+        found: dict[str, Any] | None = json.loads(self._store.get(key)) if self._store.check([key]) else None
         return found
 
     def _joiners(self, statuses: list[Status] | None) -> dict[int, Mapping[str, Any]]:

@@ -113,6 +113,11 @@ class Group:
         return self._current().world
 
     @property
+    def generation(self) -> int:
+        """A number that changes with the members."""
+        return self._current().generation
+
+    @property
     def rank(self) -> int:
         """The rank of this worker in the group."""
         return self._current().rank
@@ -382,12 +387,8 @@ class Group:
         return self._stager.open(count, dtype, device)
 
 
-def open_group(
-    world: World, store: TorchStore | None, name: str = "all", generations: Generations | None = None
-) -> Group:
+def open_group(world: World, store: TorchStore | None, name: str = "all") -> Group:
     """Open the group of all workers, under a name that was not used in this store before."""
-    if generations is not None:
-        return Group(world, store, generations.current.places, name, generations=generations)
     if world.size == 1 or store is None:
         return Group(world, store, {world.rank: world.node})
     store.set(f"node/{world.rank}", str(world.node))

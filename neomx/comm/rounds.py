@@ -64,6 +64,9 @@ class Stepper(Protocol):
     def halt(self) -> None:
         """Wait until nothing is being sent any more, after a loss."""
 
+    def drop_step(self) -> None:
+        """Forget what the current step has changed, because all workers drop it."""
+
     def prepare_again(self) -> None:
         """Prepare for the parameters together with the workers of a new generation."""
 
@@ -157,6 +160,8 @@ class Rounds:
         self.stops = False  # whether some worker was told to stop, as all workers know
         self.are_waiting: Callable[[], bool] | None = None  # whether workers wait to join; asked by one worker
         self.admits = False  # whether workers wait to join, as all workers know
+        self.samples = -1.0  # of all workers in the last step, or -1 if unknown
+        self.position = -1  # the samples of all workers in this epoch after the last step; -1 if unknown
 
     def enter(self, stepper: Stepper) -> int:
         """Add a stepper and return its number. All workers must add their steppers in the same order."""
@@ -180,17 +185,16 @@ class Rounds:
         if self._group.size > 1:
             mine = torch.zeros(_MOST_STEPPERS, dtype=torch.uint8)
             mine[: len(begun)] = torch.tensor(begun, dtype=torch.uint8)
-            mine[-1] = len(begun)
-            said = self._group.all_gather_small(mine, "the Trainers of all workers")
-            if len(set(said[:, -1].tolist())) > 1:
-                raise MXNetError(
-                    f"the workers have different numbers of Trainers: {said[:, -1].tolist()}. A worker that joins "
-                    "must run the same program as the others"
-                )
-            begun = [bool(each) for each in said.amax(0)[: len(begun)].tolist()]
+            begun = self._group.all_gather_small(mine, "the Trainers of all workers").amax(0).tolist()
         self._bring_up_to_date()
-        for stepper, is_needed in zip(self._steppers, begun, strict=True):
-            if stepper is not None and is_needed:
+        for number in (number for number, is_needed in enumerate(begun) if is_needed):
+            if number >= len(self._steppers):
+                raise MXNetError(
+                    f"the other workers train with {number + 1} Trainers, but the program of this one has created "
+                    f"{len(self._steppers)}. A worker that joins must run the same program"
+                )
+            stepper = self._steppers[number]
+            if stepper is not None:
                 stepper.prepare_again()
 
     def release(self, stepper: int) -> None:
@@ -299,16 +303,17 @@ class Rounds:
         if self._group.size == 1:
             return
         others: Counter[int] = Counter()  # steps of others in the meantime, by stepper
-        world = self._group.world
+        generation = self._group.generation
         while True:
-            if self._group.world is not world:  # a worker was lost
+            if self._group.generation != generation:  # a worker was lost
                 if why == PAUSES:
                     return  # the samples of its last step are dealt again, possibly to this worker
-                world = self._group.world
+                generation = self._group.generation
             try:
                 round = self._say(why, 0.0, 0.0, False, self._have_sent())
             except PeerError as error:
-                transaction().recover(error)
+                if transaction().recover(error):
+                    return  # the others have already gone on
                 continue
             if round.active:
                 number = round.steppers[round.active[0]]
@@ -327,6 +332,7 @@ class Rounds:
                     stepper.shadow(round)
                     self._tell_of_files()
             elif why != LEAVES or all(each == LEAVES for each in round.steppers):
+                transaction().passed()
                 return
 
     def _excused(self, stepper: int, lacks: float, batches: int) -> float:
@@ -362,15 +368,18 @@ class Rounds:
     ) -> Round:
         if self._group.size == 1:
             self.stops |= self.asks_to_stop
+            self.position, self.samples = transaction().position, samples
             self.admits = self.are_waiting is not None and self.are_waiting()
             return Round([what], [divisor], [samples], reduces, wants_flags, follows, prepares, differs)
         digest = self._digested() if what >= 0 else 0
         waiting = self.are_waiting is not None and self._group.rank == 0 and self.are_waiting()
+        position = transaction().position if what >= 0 else -1
         flags_here = (reduces, wants_flags, follows, prepares, differs, self.asks_to_stop, waiting)
-        mine = torch.tensor([what, divisor, samples, digest, *flags_here], dtype=torch.float64)
+        mine = torch.tensor([what, divisor, samples, digest, position, *flags_here], dtype=torch.float64)
         with self._group.doing(_DOING.get(what, "a training step")):
             said = self._group.all_gather_small(mine, what="a step of the training")
-        steppers, divisors, counts, digests, *flags = said.T.tolist()
+        steppers, divisors, counts, digests, positions, *flags = said.T.tolist()
+        self.position = int(max(positions))
         active = [rank for rank, each in enumerate(steppers) if each >= 0]
         preparing = [bool(flags[3][rank]) for rank in active]
         if any(preparing) and not all(preparing):
@@ -383,6 +392,7 @@ class Rounds:
             raise MXNetError(found)
         round = Round([int(each) for each in steppers], divisors, counts, *(any(each) for each in flags))
         self.stops |= round.stops
+        self.samples = round.all_samples
         self._catch_up(round)
         self.admits = round.admits and len(round.active) == len(round.steppers) and not self._behind
         wrong = self._barriers.hear(round.steppers, round.reduces)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import json
 import logging
 import os
 import socket
@@ -43,7 +44,8 @@ from .descriptors import raise_limit
 from .generations import Generations
 from .store import PeerError, StoreServer
 from .torch_store import TorchStore
-from .world import World, discover, store_place
+from .transaction import transaction
+from .world import World, discover, outside, store_place
 
 if TYPE_CHECKING:  # imported when the session first needs them
     from .group import Group
@@ -88,16 +90,22 @@ class Session:
         """The place of this process among the workers. In an elastic job it changes with the generation."""
         generations = self.generations
         if generations is not None and generations.number != self._seen:
-            self._world, self._seen = generations.current.world(self._world), generations.number
+            now = generations.current.world(self._world) if generations.admitted else outside(self._world)
+            self._world, self._seen = now, generations.number
         return self._world
 
     @cached_property
     def group(self) -> Group:
         """The group of all workers. Opening it also opens torch's default group, for programs that use it."""
         from .group import open_group
+        from .surviving import SurvivingGroup
 
-        group = open_group(self.world, self.store, f"all#{next(_groups)}", self.generations)
-        if self.generations is None and group.size > 1 and self.store is not None:
+        name = f"all#{next(_groups)}"
+        if self.generations is not None:  # torch's group is that of a fixed set of workers
+            places = self.generations.current.places
+            return SurvivingGroup(self.world, self.store, places, name, generations=self.generations)
+        group = open_group(self.world, self.store, name)
+        if group.size > 1 and self.store is not None:
             with group.named("open torch's group"), network.translated(self.world.timeout):
                 _open_torch(self.world, self.store, one_host=len(set(group.hosts)) == 1)
         return group
@@ -149,11 +157,17 @@ class Session:
         if "group" in vars(self):
             self.group.close()
 
-    def tell_failure(self, why: str) -> None:
-        """Tell the other processes immediately that this one fails: exiting may take long."""
+    def tell_failure(self, why: str, error: str = "") -> None:
+        """Tell the other processes immediately that this one fails: exiting may take long.
+
+        `error` is the exception, by which the launcher of an elastic job recognizes that it repeats.
+        """
         self.failed = True
         if self.store is not None:
             with suppress(PeerError):  # the store may already have ended
+                if self.generations is not None and "PeerError" not in error:  # its cause is the loss of another one
+                    said = {"step": transaction().steps, "error": error or why}
+                    self.store.set(f"elastic/failed/{self.world.number}", json.dumps(said))
                 self.store.report_gone(self.world.name, why)
 
     def _end_threads(self) -> None:
@@ -189,9 +203,9 @@ class _Inner(Session):
         self.at_close = []
         self.kept = {}
 
-    def tell_failure(self, why: str) -> None:
+    def tell_failure(self, why: str, error: str = "") -> None:
         self.failed = True
-        self.outer.tell_failure(why)
+        self.outer.tell_failure(why, error)
 
     def close(self) -> None:
         raise MXNetError("a task cannot end the session of its worker: return from it instead")
@@ -365,10 +379,10 @@ def close() -> None:
             _session = None
 
 
-def fail(why: str = "its program ended with an error") -> None:
+def fail(why: str = "its program ended with an error", error: str = "") -> None:
     """Tell the other processes that this one fails and will end without leaving the job properly."""
     if _session is not None:
-        _session.tell_failure(why)
+        _session.tell_failure(why, error)
 
 
 @cache

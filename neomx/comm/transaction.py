@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+import torch
 
 from ..process import state
 from .store import PeerError
@@ -19,25 +21,53 @@ class Transaction(Protocol):
         False, the step goes on after `apply` with another call.
         """
 
-    def recover(self, error: PeerError) -> None:
-        """Go on without the workers that are gone, after a loss outside of a step. Raises if that is impossible."""
+    def collect(self, work: Callable[[], Sequence[torch.Tensor]]) -> Sequence[torch.Tensor]:
+        """Call `work`, a collective of all workers, again if workers are lost in it, and return its result.
+
+        The result must be the same on all workers: it may come from another one.
+        """
+
+    def recover(self, error: PeerError) -> bool:
+        """Go on without the workers that are gone, after a loss while this one waited for all. Raises if it cannot.
+
+        Return whether the others have passed the point where this worker waited.
+        """
+
+    def passed(self) -> None:
+        """Note that this worker has waited for all others."""
 
     @property
     def survives(self) -> bool:
         """Whether the loss of a worker is not an error."""
+
+    @property
+    def position(self) -> int:
+        """The samples of all workers in this epoch up to the current batch, or -1 if unknown."""
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that are committed, if they are counted."""
 
 
 class _Fixed:
     """The steps of a job that needs all of its workers."""
 
     survives = False
+    position = -1
+    steps = 0
 
     def run(self, attempt: Callable[[], float], apply: Callable[[float], None], ends_step: bool = True) -> bool:
         apply(attempt())
         return True
 
-    def recover(self, error: PeerError) -> None:
+    def collect(self, work: Callable[[], Sequence[torch.Tensor]]) -> Sequence[torch.Tensor]:
+        return work()
+
+    def recover(self, error: PeerError) -> bool:
         raise error
+
+    def passed(self) -> None:
+        pass
 
 
 _FIXED = _Fixed()

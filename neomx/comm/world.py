@@ -137,7 +137,16 @@ def _neomx(environ: Mapping[str, str]) -> World | None:
     if limits is None:
         return world
     world = replace(world, member=world.rank, limits=limits)
-    return replace(world, rank=0, size=1, local_rank=0, local_size=1) if limits.joins else world
+    return outside(world) if limits.joins else world
+
+
+def outside(world: World) -> World:
+    """Return the world as seen by a worker that does not train with the others: as if it were one more, never rank 0.
+
+    Programs let rank 0 write files, and divide data and batches by the number of workers.
+    """
+    assert world.limits is not None
+    return replace(world, rank=world.limits.initial, size=world.limits.initial + 1)
 
 
 def _limits(environ: Mapping[str, str]) -> Limits | None:

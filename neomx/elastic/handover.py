@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
+from ..checkpoint.state import Content, Training
 from ..comm.generations import Generation
 from ..comm.group import Group
 from ..comm.session import Session
-from ..checkpoint.state import Content, Training
 
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -19,32 +20,44 @@ _DTYPES = {
 }
 
 
-def members_of(opened: Session, generation: Generation) -> Group | None:
-    """Open the group of the worker that hands over and those that receive. None on the other workers."""
+def members_of(opened: Session, generation: Generation, receivers: Sequence[int]) -> Group | None:
+    """Open the group of the worker that hands over, the first, and those that receive. None on the other workers."""
     places = generation.places
-    source = next(member for member in generation.members if member not in generation.new)
-    members = [source, *generation.new]
+    without = {*generation.new, *receivers, *generation.lacking}
+    source = next(member for member in generation.members if member not in without)
+    members = [source, *receivers]
     if opened.world.number not in members:
         return None
     nodes = {member: places[member] for member in members}
-    return Group(opened.world, opened.store, nodes, f"the state of generation {generation.number}")
+    return Group(opened.world, opened.store, nodes, f"from {source} to {receivers} in generation {generation.number}")
 
 
 def give(group: Group, training: Training, facts: dict[str, Any]) -> None:
     """Send the state to the other members."""
     tensors, known = training.copy(0, 1)
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("worker/0/strategy/")}
-    listed = [[name, str(each.dtype).removeprefix("torch."), list(each.shape)] for name, each in tensors.items()]
-    _broadcast_bytes(group, json.dumps({"tensors": listed, "facts": known, "elastic": facts}).encode())
-    group.broadcast_all_(list(tensors.values()), 0, "the state of the training")
+    give_tensors(group, tensors, {"training": known, "elastic": facts})
 
 
 def take(group: Group) -> tuple[Content, dict[str, Any]]:
     """Receive the state from the first member."""
+    tensors, facts = take_tensors(group)
+    return Content(int(facts["elastic"]["steps"]), 1, tensors, facts["training"]), facts["elastic"]
+
+
+def give_tensors(group: Group, tensors: Mapping[str, torch.Tensor], facts: dict[str, Any]) -> None:
+    """Send tensors and JSON values to the other members."""
+    listed = [[name, str(each.dtype).removeprefix("torch."), list(each.shape)] for name, each in tensors.items()]
+    _broadcast_bytes(group, json.dumps({"tensors": listed, "facts": facts}).encode())
+    group.broadcast_all_(list(tensors.values()), 0, "the state of the training")
+
+
+def take_tensors(group: Group) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Receive tensors and JSON values from the first member."""
     said = json.loads(_broadcast_bytes(group, b""))
     tensors = {name: torch.empty(shape, dtype=_DTYPES[dtype]) for name, dtype, shape in said["tensors"]}
     group.broadcast_all_(list(tensors.values()), 0, "the state of the training")
-    return Content(int(said["elastic"]["steps"]), 1, tensors, said["facts"]), said["elastic"]
+    return tensors, said["facts"]
 
 
 def _broadcast_bytes(group: Group, content: bytes) -> bytes:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import math
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import torch
 
 from .. import process
 from ..base import MXNetError
 from ..checkpoint.generators import reseed
-from ..checkpoint.state import Content, Training
+from ..checkpoint.state import Training
 from ..comm import session
 from ..comm.generations import Expelled, Generation, Generations, Over, Status
 from ..comm.rounds import Rounds
@@ -21,6 +24,7 @@ from ..comm.world import discover
 from ..events import emit, subscribe_each
 from ..gluon import Trainer
 from ..gluon.data import DataLoader
+from ..gluon.data.place import Pass
 from . import handover
 from .undo import Undo
 
@@ -45,7 +49,10 @@ class Elastic:
         self._positions: dict[int, dict[str, Any]] = {}  # of loaders whose first pass has not begun yet
         self._told: tuple[int, int] | None = None  # the place that this worker told those that wait
         self._start = 0  # the first epoch of `epochs`, in a worker that joins
-        self._calls, self._asks, self._asked = -1, False, 0.0
+        self._calls = 0  # completed collectives, and waits for all workers
+        self._result: list[torch.Tensor] | None = []  # of the last of them
+        self._heard, self._asks, self._asked = -1, False, 0.0  # about workers that wait to join
+        self._ratio: float | None = None  # of the samples of all workers to the divisor, with --scale-batch
         self._is_ready = False
         process.state.transaction = self
         self._stops = subscribe_each(
@@ -84,11 +91,11 @@ class Elastic:
         """Whether workers can be admitted after this step. Looks only after somebody has called."""
         store = session.session().store
         assert store is not None
-        self._asks |= store.calls != self._calls
+        self._asks |= store.calls != self._heard
         now = time.monotonic()
         if not self._asks or now - self._asked < _AGAIN:
             return False
-        self._calls, self._asked = store.calls, now
+        self._heard, self._asked = store.calls, now
         waiting = self._generations.waiting()
         self._asks = bool(waiting)
         return self._generations.has_room and any(epoch in (None, self._epoch()) for epoch in waiting)
@@ -98,54 +105,109 @@ class Elastic:
     def run(self, attempt: Callable[[], float], apply: Callable[[float], None], ends_step: bool = True) -> bool:
         """Make a step: commit it if all workers have all sums, otherwise drop it on all workers."""
         rounds = self._rounds
-        holds, divisor, loss = False, math.nan, None
+        if self._inside:
+            self._active = self._inside[-1]
+        holds, divisor = False, math.nan
+        generation: Generation | None = None
         try:
             divisor = attempt()
             if ends_step:
                 holds = True
                 rounds.vote()
         except PeerError as error:
-            loss = error
-        generation = None if loss is None else self._next(Status(self.steps, holds, divisor, self._epoch()), loss)
-        if generation is not None and generation.steps == self.steps:
-            self._drop(generation)
-            return False
-        apply(divisor)
+            generation = self._next(self._status(holds, divisor, self._epoch()), error)
+            if generation is None or generation.steps == self.steps:
+                self._drop(generation)
+                return False
+        apply(self._scaled(divisor) if ends_step else divisor)
         if ends_step:
             self._commit(generation)
         return True
 
-    def recover(self, error: PeerError) -> None:
+    def _scaled(self, divisor: float) -> float:
+        """Return the divisor for a batch that has grown with the number of workers (`--scale-batch`).
+
+        Each sample has the weight that it had at the start, and the learning rate is proportional to the number of
+        workers.
+        """
+        limits, samples = session.session().world.limits, self._rounds.samples
+        if limits is None or not limits.scales or samples <= 0:
+            return divisor
+        workers = len(self._generations.current.members)
+        if self._ratio is None:
+            self._ratio = samples / divisor / (workers / limits.initial)
+        if self._trainer is not None:
+            self._trainer.optimizer.rate_factor = workers / limits.initial
+        return samples / self._ratio
+
+    def collect(self, work: Callable[[], Sequence[torch.Tensor]]) -> Sequence[torch.Tensor]:
+        """Make a collective call of all workers, again if workers are lost in it."""
+        if threading.current_thread() is not threading.main_thread():
+            return work()
+        while True:
+            try:
+                result = work()
+            except PeerError as error:
+                if self.recover(error):
+                    assert self._result is not None
+                    return self._result
+                continue
+            self._calls += 1
+            self._result = [tensor.detach().clone() for tensor in result]
+            return result
+
+    def passed(self) -> None:
+        """Note that this worker has waited for all others."""
+        self._calls += 1
+        self._result = []
+
+    def recover(self, error: PeerError) -> bool:
         """Go on without the workers that are gone, after a loss outside of a step."""
-        self._drop(self._next(Status(self.steps), error))
+        calls = self._calls
+        self._drop(self._next(self._status(), error))
+        return self._calls > calls
+
+    def _status(self, holds: bool = False, divisor: float = 0.0, epoch: int | None = None) -> Status:
+        return Status(self.steps, holds, divisor, self._calls, epoch)
 
     def _commit(self, generation: Generation | None) -> None:
         self.steps += 1
         self._undo = None
-        if self._active is not None and self._active.current_pass is not None:
-            self._active.current_pass.commit()
+        if self._epoch() is not None and self._rounds.position >= 0:
+            self._pass.commit(self._rounds.position)
         self._tell_place()
         if generation is None and self._rounds.admits:
-            generation = self._next(Status(self.steps, epoch=self._epoch()), None)
+            generation = self._next(self._status(epoch=self._epoch()), None)
+            if generation is None:
+                self._drop(None)
         if generation is not None:
             self._deal_again()
             self._settle(generation)
 
-    def _drop(self, generation: Generation) -> None:
-        """Forget the current step, and deal its samples again."""
+    def _drop(self, generation: Generation | None) -> None:
+        """Forget the current step, and deal its samples again. Without a generation, end the pass over the data."""
         if self._undo is not None:
             self._undo.restore()
-        self._deal_again()
-        self._settle(generation)
+        for stepper in self._rounds.steppers:
+            if stepper.has_begun:
+                stepper.drop_step()
+        if generation is not None:
+            self._deal_again()
+            self._settle(generation)
+        elif self._epoch() is not None:
+            self._pass.deal_from(self._pass.samples or 0)
 
     def _deal_again(self) -> None:
-        if self._active is not None and self._active in self._inside and self._active.current_pass is not None:
-            self._active.current_pass.deal_again()
+        if self._epoch() is not None:
+            self._pass.deal_again()
 
     # ---- generations ----
 
-    def _next(self, status: Status, loss: PeerError | None) -> Generation:
-        """Agree with the other workers on the next generation."""
+    def _next(self, status: Status, loss: PeerError | None) -> Generation | None:
+        """Agree with the other workers on the next generation.
+
+        Return None if they have gone on without this worker, to another epoch: it joins them before a later pass.
+        """
         generations, began = self._generations, time.perf_counter()
         before = generations.current
         if loss is not None:
@@ -156,9 +218,12 @@ class Elastic:
             found = generations.next(status)
         except Expelled as error:
             _log.warning("%s: joining them again", error)
-            found = self._join(self._epoch())
-            if found is None:
-                raise PeerError(f"{error}. They are in another epoch now, so it cannot join them again") from loss
+            epoch = self._epoch()
+            joined = None if epoch is None else self._join(epoch)
+            if joined is None:
+                generations.step_aside()
+                return None
+            found = joined
         self._report(before, found, time.perf_counter() - began)
         return found
 
@@ -167,7 +232,9 @@ class Elastic:
         joined = [member for member in now.members if member not in before.members]
         if now.members[0] == session.session().world.number:
             gone = session.session().store.gone  # type: ignore[union-attr]
-            said = [f"worker {member} is lost ({gone.get(f'worker {member}', 'it does not answer')})" for member in lost]
+            said = [
+                f"worker {member} is lost ({gone.get(f'worker {member}', 'it does not answer')})" for member in lost
+            ]
             said += [f"worker {member} joins" for member in joined]
             _log.warning(
                 "%s: %d workers go on after step %d", "; ".join(said) or "no change", len(now.members), now.steps
@@ -178,12 +245,18 @@ class Elastic:
         """Start the new generation: hand the state over to those that join, and prepare the next step."""
         while True:
             try:
+                if generation.lacking:
+                    self._hand_result_over(generation)
                 if generation.new:
                     self._hand_over(generation)
                 self._rounds.begin_generation()
                 return
             except PeerError as error:
-                generation = self._next(Status(self.steps), error)
+                found = self._next(self._status(), error)
+                if found is None:
+                    self._drop(None)
+                    return
+                generation = found
                 self._deal_again()
 
     # ---- joining ----
@@ -204,12 +277,28 @@ class Elastic:
         self._generations.store.leave()
         return SystemExit(0)
 
+    def _hand_result_over(self, generation: Generation) -> None:
+        """Give the result of the last collective to those that have not received it."""
+        group = handover.members_of(session.session(), generation, generation.lacking)
+        if group is None:
+            return
+        if group.rank == 0:
+            if self._result is None:
+                raise MXNetError("a worker was lost in a collective whose results differ between workers")
+            handover.give_tensors(group, {str(n): tensor for n, tensor in enumerate(self._result)}, {})
+        else:
+            tensors, _ = handover.take_tensors(group)
+            self._result, self._calls = list(tensors.values()), generation.calls
+        group.close()
+
     def _hand_over(self, generation: Generation) -> None:
-        group = handover.members_of(session.session(), generation)
+        group = handover.members_of(session.session(), generation, generation.new)
         if group is None:
             return
         if self._trainer is None:
-            raise MXNetError("the program of an elastic job must create its Trainer before its first pass over the data")
+            raise MXNetError(
+                "the program of an elastic job must create its Trainer before its first pass over the data"
+            )
         training = Training(None, self._trainer)
         if group.rank == 0:
             handover.give(group, training, self._facts())
@@ -229,13 +318,22 @@ class Elastic:
                 places[str(number)] = loader.state()
             except MXNetError:
                 continue  # it starts with its own data
-        return {"steps": self.steps, "loaders": places}
+        return {"steps": self.steps, "calls": self._calls, "ratio": self._ratio, "loaders": places}
 
     def _take_facts(self, facts: dict[str, Any]) -> None:
+        self._calls, self._ratio = int(facts["calls"]), facts["ratio"]
         self._positions = {int(number): position for number, position in facts["loaders"].items()}
-        if self._active is not None and self._active in self._inside and self._active.current_pass is not None:
+        if self._active is not None and self._epoch() is not None:
             position = self._positions.pop(self._loaders.index(self._active))
-            self._active.current_pass.deal_from(int(position["index"]))
+            self._keep_batch(self._active, position)
+            self._pass.deal_from(int(position["index"]))
+
+    @staticmethod
+    def _keep_batch(loader: DataLoader, position: dict[str, Any]) -> None:
+        """Use the batch of all workers that the others use, whatever the batch size of this program is."""
+        limits = session.session().world.limits
+        if limits is not None and not limits.scales:
+            loader.keep_at_once(position)
 
     def _wait_for_place(self) -> dict[str, int]:
         """Wait until the training has begun, and return where it is."""
@@ -258,6 +356,9 @@ class Elastic:
             if mine < place["epoch"]:
                 loader.load_state({**position, "epoch": mine + 1, "index": 0}, empty_passes=1)
                 return
+            if mine > place["epoch"]:
+                time.sleep(_AGAIN)
+                continue
             loader.load_state({**position, "epoch": mine})
             generation = self._join(mine)
             if generation is not None:
@@ -275,9 +376,20 @@ class Elastic:
     def _epoch(self) -> int | None:
         """The number of the pass over the training data, if the program is in one."""
         active = self._active
-        if active is None or active not in self._inside or active.current_pass is None:
+        if active is None or all(active is not each for each in self._inside):
             return None
-        return active.current_pass.number
+        return self._pass.number
+
+    @property
+    def _pass(self) -> Pass:
+        """The pass over the training data."""
+        assert self._active is not None and self._active.current_pass is not None
+        return self._active.current_pass
+
+    @property
+    def position(self) -> int:
+        """The samples of all workers in this epoch up to the current batch, or -1 if unknown."""
+        return -1 if self._epoch() is None else self._pass.index
 
     def _tell_place(self) -> None:
         """Tell workers that wait to join where the training is."""
@@ -300,6 +412,7 @@ class Elastic:
             self._join_at(loader)
         position = self._positions.pop(self._loaders.index(loader), None)
         if position is not None:
+            self._keep_batch(loader, position)
             loader.load_state(position)
 
     def _enter(self, loader: DataLoader, **fields: Any) -> None:
@@ -310,7 +423,6 @@ class Elastic:
             self._inside.remove(loader)
 
     def _begin_batch(self, loader: DataLoader, **fields: Any) -> None:
-        self._active = self._inside[-1] if self._inside else None
         if self._undo is None:
             self._undo = Undo(self._trainer)
 

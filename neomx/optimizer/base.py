@@ -171,6 +171,8 @@ class Optimizer:
 
     # ---- learning rates and weight decays ----
 
+    rate_factor: float = 1.0  # of the learning rate of each update; set if the number of workers has changed
+
     @property
     def learning_rate(self) -> float:
         """The current learning rate, without the multipliers of parameters."""
@@ -213,7 +215,7 @@ class Optimizer:
         return {name: float(attributes[name][key]) for name in names if key in attributes.get(name, ())}
 
     def _get_lrs(self, indices: Sequence[Index]) -> list[float]:
-        lr = self.learning_rate
+        lr = self.learning_rate * self.rate_factor
         return [lr * each for each in self._multipliers(indices, "lr_mult")]
 
     def _get_lr(self, index: Index) -> float:

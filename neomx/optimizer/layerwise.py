@@ -57,7 +57,7 @@ class LARS(MasterLast):
         return zeros_of(weight, weight.stype if self.lazy_update else "default")
 
     def _get_lrs(self, indices: Any) -> list[float]:
-        lr = self.learning_rate
+        lr = self.learning_rate * self.rate_factor
         self.last_lr = lr if self.cur_lr is None else self.cur_lr
         self.cur_lr = lr
         return [lr * each for each in self._multipliers(indices, "lr_mult")]

@@ -40,6 +40,8 @@ class AllReduce(StepStrategy):
     gradients with the sums, so that the program can read them.
     """
 
+    survives = True
+
     def __init__(
         self,
         group: Group | None = None,
@@ -59,6 +61,7 @@ class AllReduce(StepStrategy):
         self._since_prepared = 0
         self._summed: _Summed | None = None  # the step whose sums have arrived and are not applied yet
         self._dropped = False  # whether `reduce` was dropped, so that `update` must be too
+        self._encoded: set[int | str] = set()  # keys whose gradients were encoded in the current step
         self.sums: list[NDArray] = []  # valid until the next backward
 
     # ---- among the workers ----
@@ -131,7 +134,9 @@ class AllReduce(StepStrategy):
 
     def _run(self, attempt: Callable[[], float], apply: Callable[[float], None]) -> None:
         """Make a step, unless a worker is lost in it."""
-        if not transaction().run(attempt, apply):
+        if transaction().run(attempt, apply):
+            self._encoded.clear()
+        else:
             self.trained.use_all()
 
     def _show(self, divisor: float) -> None:
@@ -202,6 +207,8 @@ class AllReduce(StepStrategy):
         # Workers with data may be lost after the step. If the program does not change the sums, this one updates too.
         updates = transaction().survives and round.is_whole
         transaction().run(attempt, self._apply if updates else lambda _: None, ends_step=not round.has_second_half)
+        if not round.has_second_half:
+            self._encoded.clear()
 
     def has_sent(self) -> bool:
         """Whether gradients have been sent for a step that has not happened yet."""
@@ -287,7 +294,7 @@ class AllReduce(StepStrategy):
         if self.compressor is None:
             return self.group.staging(size, like.dtype, like.device)
         keys = [self.trained.keys[span.member] for span in spans]
-        return Encoded(self.compressor, keys, spans, self.side, size, like)
+        return Encoded(self.compressor, keys, spans, self.side, size, like, self._encoded)
 
     def sum_rows(self, rows: RowGradient, what: str) -> RowGradient:
         """Sum row-sparse gradients by gathering the rows of every worker."""
@@ -359,6 +366,7 @@ class AllReduce(StepStrategy):
             for i in places:
                 if i not in self.trained.sparse:
                     self.compressor.take_back(self.trained.keys[i])
+                    self._encoded.discard(self.trained.keys[i])
 
     def _take_rows(self, places: Iterable[int]) -> None:
         """Convert the summed rows to arrays."""
@@ -398,6 +406,10 @@ class AllReduce(StepStrategy):
         if self._buckets is not None:
             self._buckets.halt()
 
+    def drop_step(self) -> None:
+        """Forget what the current step has changed in the compressor."""
+        self._take_back([i for i, key in enumerate(self.trained.keys) if key in self._encoded])
+
     def close(self) -> None:
         """Stop the bucket thread."""
         super().close()
@@ -426,14 +438,18 @@ class Encoded:
         group: Group,
         size: int,
         like: torch.Tensor,
+        encoded: set[int | str],
     ) -> None:
+        """`encoded` receives the keys whose gradients were encoded."""
         self.local, self.result = (torch.zeros(size, dtype=like.dtype, device=like.device) for _ in range(2))
         self._compressor, self._keys, self._group = compressor, list(keys), group
+        self._encoded = encoded
         self._sent = [self.local[span.start : span.start + span.count] for span in spans]
         self._sums = [self.result[span.start : span.start + span.count] for span in spans]
 
     def reduce(self, what: str) -> None:
         """Encode, send to all workers, decode and sum."""
+        self._encoded.update(self._keys)
         with torch.no_grad():
             self._compressor.sum_(self._keys, self._sent, self._sums, self._group, what)
 

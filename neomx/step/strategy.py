@@ -25,6 +25,7 @@ from ..comm.alike import check_alike
 from ..comm.compress import Compressor
 from ..comm.group import Group
 from ..comm.rounds import Round, Rounds
+from ..comm.transaction import transaction
 from ..optimizer import Optimizer
 from .trained import Trained, Training
 
@@ -41,6 +42,7 @@ class StepStrategy(ABC):
     holds = False  # whether gradients must not be sent before `step`, because more will be added to them
     keeps_states = False  # whether a store, not the updaters of the Trainer, holds the optimizer states
     workers = 1  # number of workers whose gradients are summed in a step
+    survives = False  # whether it can go on with other workers (prepare_again), in an elastic job
     exchanges = True  # whether it communicates with other workers, if there are any
     store: KVStoreBase | None = None  # the key-value store that it uses, if any
     compressor: Compressor | None = None  # reduces the size of gradients in transit
@@ -82,6 +84,11 @@ class StepStrategy(ABC):
             raise MXNetError(
                 f"this {type(self).__name__} is already attached to another Trainer or Module. Create one for each"
             )
+        if transaction().survives and self.exchanges and not self.survives:
+            raise MXNetError(
+                f"{type(self).__name__} does not support elastic jobs, in which workers come and go. Use "
+                "kvstore='dist_sync' without servers and without a layout, or start the job without --elastic"
+            )
         self._training = training
 
     def serve_while_lives(self, owner: object) -> None:
@@ -105,10 +112,9 @@ class StepStrategy(ABC):
         All workers must call it in the same order for their strategies.
         """
         self._rounds, self._number = rounds, rounds.enter(self)
-        group = members.clone(f"gradients {self._number}")
-        check_alike(group, [f"the strategy {type(self).__qualname__}"], "how gradients are exchanged")
-        rounds.forget(group)
-        return group
+        check_alike(members, [f"the strategy {type(self).__qualname__}"], "how gradients are exchanged")
+        rounds.forget(members)
+        return members.clone(f"gradients {self._number}")
 
     @property
     def rounds(self) -> Rounds | None:
@@ -244,6 +250,9 @@ class StepStrategy(ABC):
 
     def halt(self) -> None:  # noqa: B027
         """Wait until nothing is being sent any more, after the loss of a worker."""
+
+    def drop_step(self) -> None:  # noqa: B027
+        """Forget what the current step has changed in this strategy: it was dropped on all workers."""
 
     def prepare_again(self) -> None:
         """Prepare for the parameters together with the workers of a new generation."""

@@ -320,7 +320,7 @@ def test_slurm_host_lists_are_expanded():
     ],
 )
 def test_only_failing_exits_are_reported(program, code, told):
-    begin = "import sys, threading\nfrom neomx.comm import exits\nexits.on_failure(print)\n"
+    begin = "import sys, threading\nfrom neomx.comm import exits\nexits.on_failure(lambda why, error: print(why))\n"
     run = subprocess.run([sys.executable, "-c", begin + program], capture_output=True, text=True, timeout=LIMIT)
     assert (run.returncode, run.stdout.strip()) == (code, told), run.stderr
 
@@ -340,7 +340,7 @@ def test_interrupt_traceback_omits_frames_of_neomx(tmp_path):
             def startswith(self, _):
                 raise KeyboardInterrupt
 
-        exits.on_failure(lambda why: print(why, flush=True))
+        exits.on_failure(lambda why, error: print(why, flush=True))
         wire.is_loopback(Name("host"))
     """
     path = tmp_path / "script.py"

@@ -26,6 +26,7 @@ class Seat:
 
     def __init__(self, table, rank):
         self.table, self.rank, self.size = table, rank, table.size
+        self.ranks, self.generation = list(range(table.size)), 0
 
     def clone(self, name):
         return self

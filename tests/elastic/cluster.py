@@ -62,10 +62,9 @@ class Cluster:
         extra |= {"RANK": str(member), **environment_only(), **self.variables}
         spec = JobSpec("job", SECRET, self.store.address, self.workers, extra=tuple(extra.items()), timeout=self.timeout)
         command = [sys.executable, str(self.script), *map(str, self.arguments)]
-        out = open(f"{self.output}/worker-{member}.log", "w") if self.output else None
-        self.processes[member] = process = self.popen(
-            command, env=spec.worker_environ(member), stdout=out, stderr=subprocess.STDOUT if out else None
-        )
+        with open(f"{self.output}/worker-{member}.log" if self.output else os.devnull, "w") as out:
+            process = self.popen(command, env=spec.worker_environ(member), stdout=out, stderr=subprocess.STDOUT)
+        self.processes[member] = process
         threading.Thread(target=self._watch, args=(member, process), daemon=True).start()
 
     def _watch(self, member, process):

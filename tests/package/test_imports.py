@@ -89,6 +89,7 @@ test_utils: autograd base context executor formats gluon io ndarray symbol util
 # module: a BucketingModule is converted too
 amp: base context dtype gluon module name ndarray ops symbol
 distributed: dist gluon ndarray
+elastic: base checkpoint comm events gluon ops process
 rnn: base gluon initializer io model ndarray ops symbol
 contrib: amp autograd base gluon io module ndarray onnx registry symbol
 parallel: amp autograd base comm context dist distributed dtype formats gluon initializer io module ndarray ops

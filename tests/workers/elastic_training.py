@@ -31,7 +31,9 @@ net.initialize(mx.init.Xavier())
 loss = gluon.loss.L2Loss()
 trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.01}, kvstore="dist_sync")
 data = gluon.data.ArrayDataset(x, y, np.arange(SAMPLES).astype("float32"))
-loader = gluon.data.DataLoader(mx.dist.shard(data, shuffle=True, seed=5), batch, num_workers=int(os.environ.get("LOADERS", "0")))
+loader = gluon.data.DataLoader(
+    mx.dist.shard(data, shuffle=True, seed=5), batch, num_workers=int(os.environ.get("LOADERS", "0"))
+)
 transaction = mx.process.state.transaction
 step = 0
 with open(f"{out}/seen-{ME}.jsonl", "w") as seen:

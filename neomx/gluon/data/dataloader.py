@@ -175,6 +175,11 @@ class DataLoader:
         """The pass over the data that was started last."""
         return self._pass
 
+    def keep_at_once(self, position: Position) -> None:
+        """Use batches of all workers as large as those of the loader whose position this is."""
+        if isinstance(self._batch_sampler, ShardedBatches) and position.get("kind") == "shard":
+            self._batch_sampler.keep_at_once(int(position["at_once"]))
+
     # ---- resuming ----
 
     def state(self) -> Position:

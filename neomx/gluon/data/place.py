@@ -99,8 +99,13 @@ class Pass(Iterator[Any]):
         """Return the position after the batches that the program has received. Prefetched batches do not count."""
         raise NotImplementedError
 
-    def commit(self) -> None:
-        """Note that the batches that the program has received are trained."""
+    @property
+    def index(self) -> int:
+        """The number of samples of all workers up to the last batch that the program has received; -1 if unknown."""
+        return -1
+
+    def commit(self, index: int) -> None:
+        """Note that the first `index` samples of all workers are trained."""
 
     def deal_again(self) -> None:
         """Divide what is not trained yet among the current workers."""

@@ -247,9 +247,9 @@ class Epoch(Pass):
         self.delivered = 0
         self._sizes.clear()
 
-    def commit(self) -> None:
-        """Note that the batches that the program has received are trained."""
-        self._committed = self._index()
+    def commit(self, index: int) -> None:
+        """Note that the first `index` samples of all workers are trained."""
+        self._committed = index
 
     def deal_again(self) -> None:
         """Divide what is not trained yet among the current workers."""
@@ -275,10 +275,11 @@ class Epoch(Pass):
 
     def position(self) -> Position:
         """Return the position after the batches that the program has received: samples of all workers."""
-        return self._of.position(self.number, self._index())
+        return self._of.position(self.number, self.index)
 
-    def _index(self) -> int:
-        """The number of samples of all workers before this position."""
+    @property
+    def index(self) -> int:
+        """The number of samples of all workers up to the last batch that the program has received."""
         assert self.samples is not None
         return min(self._start + self.delivered * self._at_once, self.samples)
 
