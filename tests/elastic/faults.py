@@ -25,6 +25,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 import trainings
 from cluster import Cluster
 from forking import ForkServer
@@ -38,6 +39,7 @@ from neomx.random import seed as set_seed
 HERE = pathlib.Path(__file__).resolve().parent
 SCRIPT = HERE.parent / "workers" / "elastic_faulty.py"
 PATIENCE = 90.0  # seconds after which a job counts as hanging
+COMING = 6.0  # NEOMX_TIMEOUT of jobs in which a worker never connects
 SILENCE = 1.5  # NEOMX_SILENCE of jobs in which a process is stopped
 PAUSE = 0.004  # seconds between two steps
 CRASHES = ("terminate called", "Fatal Python error", "core dumped", "Exception ignored", "Segmentation")
@@ -176,13 +178,11 @@ def plan(row):
         return Plan([first, fault(second)], lost=lost)
     if row.role in IN_JOIN:
         member = {"source": 0, "bystander": 1, "joiner": n}[row.role]
+        hold = each + each // 4  # within an epoch, which is the one that workers join
         if row.fault == "differs":
-            return Plan([], 1, n + 1, each, differs=True, lost=(n,))
-        hold = each
-        step = {"session": None, "trainer": None, "ask": None, "admitted": None, "take": None}.get(row.phase, hold)
-        if row.phase in ("agree", "agreed", "give", "given", "open", "opened"):
-            step = hold + (row.role != "joiner" and row.phase != "prepared")
-        if row.role == "joiner" and row.phase in ("taken", "open"):
+            return Plan([], 1, n + 1, hold, differs=True, lost=(n,))
+        step = hold + mode.trainers
+        if row.role == "joiner" and row.phase in ("session", "trainer", "ask", "admitted", "take", "taken"):
             step = None
         lost = (member,) if row.fault in lost_by else ()
         return Plan([fault(member, step=step)], 1, n + 1, hold, lost=lost)
@@ -269,7 +269,7 @@ def run(row, server, folder, patience=PATIENCE):
         most=planned.most or None,
         output=folder,
         popen=server.popen,
-        timeout=patience,
+        timeout=COMING if row.phase == "start" else patience,
         TMPDIR=str(job.folder / "tmp"),
         **options,
     ) as cluster:
@@ -498,10 +498,8 @@ def replay(job, committed):
                 generators.restore(randoms[member])
             program.forget()
             for batch in shares[member]:
-                x, y, _ = data[batch] if False else _batch(data, batch)
-                with trainings.autograd.record():
-                    values = program.forward(x, y)
-                program.backward(values)
+                x, y = (trainings.nd.array(part[batch], dtype=part.dtype) for part in data._data[:2])
+                program.backward(x, y)
             if randoms:
                 randoms[member] = generators.states()
             mine = [[array.copy() for array in arrays] for arrays in program.gradients()]
@@ -515,10 +513,6 @@ def replay(job, committed):
         here = sum(len(batch) for batches in shares.values() for batch in batches)
         program.step(here if job.mode.own else job.at_once * job.mode.micro)
     return program.weights(trained_only=True)
-
-
-def _batch(data, indices):
-    return [trainings.nd.array(part[indices], dtype=part.dtype) for part in data._data]
 
 
 def recovery(job):
@@ -535,6 +529,7 @@ def recovery(job):
 
 
 def main():
+    torch.set_num_threads(1)  # as in the workers: sums of more threads have another order
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)

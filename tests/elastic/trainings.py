@@ -91,6 +91,8 @@ class Program:
 
     def __init__(self, mode, kvstore):
         mx.random.seed(1)
+        if mode.half:
+            mx.amp.init("bfloat16")
         self.mode, self.loss = mode, gluon.loss.L2Loss()
         self.nets = [network(mode.layers) for _ in range(mode.trainers)]
         if kvstore is None or not mode.defers:
@@ -115,17 +117,17 @@ class Program:
             x = nd.abs(x * 7).astype("int32")
         return net(x)
 
-    def forward(self, x, y):
-        """Return the losses. Call it while recording."""
-        return [self.loss(self.output(net, x), y) for net in self.nets]
-
-    def backward(self, values):
-        if not self.mode.half:
-            autograd.backward(values)
-            return
-        for value, trainer in zip(values, self.trainers, strict=True):
-            with mx.amp.scale_loss(value, trainer) as scaled:
-                autograd.backward(scaled)
+    def backward(self, x, y, then=lambda: None):
+        """Compute the gradients of a batch. `then` is called between forward and backward."""
+        with autograd.record():
+            values = [self.loss(self.output(net, x), y) for net in self.nets]
+            with contextlib.ExitStack() as scales:
+                if self.mode.half:
+                    for value, trainer in zip(list(values), self.trainers, strict=True):
+                        values.append(scales.enter_context(mx.amp.scale_loss(value, trainer)))
+                    del values[: len(self.nets)]
+                then()
+                autograd.backward(values)
 
     def gradients(self):
         return [[p.grad() for p in net.collect_params().values() if p.grad_req != "null"] for net in self.nets]
@@ -160,8 +162,3 @@ class Program:
         }
 
 
-def precision(mode):
-    """Context manager for the creation of a program."""
-    if mode.half:
-        mx.amp.init("bfloat16")
-    return contextlib.nullcontext()

@@ -20,7 +20,6 @@ injector.at("start")
 
 import neomx as mx  # noqa: E402
 import trainings  # noqa: E402
-from neomx import autograd  # noqa: E402
 from neomx.comm.session import session  # noqa: E402
 from neomx.events import subscribe_each  # noqa: E402
 from neomx.gluon.data.place import current_batch  # noqa: E402
@@ -53,7 +52,6 @@ def told(number, members, lost, joined, seconds):
 subscribe_each(generation=told)
 session()
 injector.at("session")
-trainings.precision(mode)
 program = trainings.Program(mode, "dist_sync")
 injector.at("trainer")
 injector.steps = lambda: transaction.steps
@@ -70,10 +68,7 @@ for epoch in mx.elastic.epochs(trainings.EPOCHS):
             hold(transaction.steps)
         time.sleep(spec["pause"] * injector.pace)
         injector.at("forward")
-        with autograd.record():
-            values = program.forward(x, y)
-        injector.at("backward")
-        program.backward(values)
+        program.backward(x, y, lambda: injector.at("backward"))
         samples.append(numbers.asnumpy().astype(int).tolist())
         if len(samples) < mode.micro:
             continue
