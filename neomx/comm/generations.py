@@ -47,6 +47,8 @@ class Status:
     holds: bool = False  # whether it has all sums of the step after them
     divisor: float = 0.0  # of that step, if it holds the sums
     calls: int = 0  # how often this member has completed a collective, or a wait for all members
+    passes: int = 0  # passes over sharded data that this member has begun
+    training: int | None = None  # the pass in which it is at a step
     epoch: int | None = None  # its epoch if it is at a step of the training, where others may join; otherwise None
 
 
@@ -60,6 +62,8 @@ class Generation:
     steps: int = 0  # the steps of the training that count
     divisor: float = 0.0  # of the last of them
     calls: int = 0  # the collectives that count
+    passes: int = 0  # passes over sharded data that some member had begun
+    training: int | None = None  # the pass in which some member was at a step
     lacking: tuple[int, ...] = ()  # members that have not completed the last of them
     new: tuple[int, ...] = ()  # members that were not in the generation before: they have no state yet
 
@@ -270,6 +274,8 @@ class Generations:
             steps,
             divisor,
             calls,
+            max(each.passes for each in statuses),
+            max((each.training for each in statuses if each.training is not None), default=None),
             tuple(member for member in ready if member not in new and ready[member]["calls"] < calls),
             tuple(new),
         )

@@ -14,7 +14,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -85,6 +85,7 @@ class Round:
     differs: bool = False  # whether some worker has passed another number than its samples in an earlier step
     stops: bool = False  # whether some worker was told to save a checkpoint and stop
     admits: bool = False  # whether workers wait to join
+    shares: int = 0  # the number of workers at the start of an elastic job, which divided the batch of all then
 
     @property
     def active(self) -> list[int]:
@@ -114,11 +115,13 @@ class Round:
         It is the number that workers pass to `step`, or the mean if they pass different numbers. A worker without data
         is left out of that mean, unless the numbers are proportional to the samples of each worker: then it counts as
         zero. They are proportional if each worker passes its number of samples, and always has, or has passed a fixed
-        multiple of it so far.
+        multiple of it so far. In an elastic job, their own samples have the weight that they had at its start.
         """
         said = [self.divisors[rank] for rank in self.active]
         own = not self.differs and said == [self.samples[rank] for rank in self.active]
-        if self.follows or own:
+        if own:
+            return sum(said) / (self.shares or len(self.steppers))
+        if self.follows:
             return sum(said) / len(self.steppers)
         return said[0] if len(set(said)) == 1 else sum(said) / len(said)
 
@@ -370,7 +373,8 @@ class Rounds:
             self.stops |= self.asks_to_stop
             self.position, self.samples = transaction().position, samples
             self.admits = self.are_waiting is not None and self.are_waiting()
-            return Round([what], [divisor], [samples], reduces, wants_flags, follows, prepares, differs)
+            flags_of_all = (reduces, wants_flags, follows, prepares, differs, self.stops, self.admits)
+            return replace(Round([what], [divisor], [samples], *flags_of_all), shares=transaction().shares)
         digest = self._digested() if what >= 0 else 0
         waiting = self.are_waiting is not None and self._group.rank == 0 and self.are_waiting()
         position = transaction().position if what >= 0 else -1
@@ -390,7 +394,9 @@ class Rounds:
         same_stepper = len({steppers[rank] for rank in active}) == 1  # otherwise the caller raises
         if same_stepper and len({digests[rank] for rank in active}) > 1 and (found := self._difference(active)):
             raise MXNetError(found)
-        round = Round([int(each) for each in steppers], divisors, counts, *(any(each) for each in flags))
+        told = [any(each) for each in flags]
+        where = [int(each) for each in steppers]
+        round = replace(Round(where, divisors, counts, *told), shares=transaction().shares)
         self.stops |= round.stops
         self.samples = round.all_samples
         self._catch_up(round)

@@ -45,6 +45,10 @@ class Transaction(Protocol):
         """The samples of all workers in this epoch up to the current batch, or -1 if unknown."""
 
     @property
+    def shares(self) -> int:
+        """The number of workers that the batch of all is made for, if it does not change with their number; else 0."""
+
+    @property
     def steps(self) -> int:
         """The number of steps that are committed, if they are counted."""
 
@@ -54,7 +58,7 @@ class _Fixed:
 
     survives = False
     position = -1
-    steps = 0
+    shares = steps = 0
 
     def run(self, attempt: Callable[[], float], apply: Callable[[float], None], ends_step: bool = True) -> bool:
         apply(attempt())

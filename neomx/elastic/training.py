@@ -53,6 +53,10 @@ class Elastic:
         self._result: list[torch.Tensor] | None = []  # of the last of them
         self._heard, self._asks, self._asked = -1, False, 0.0  # about workers that wait to join
         self._ratio: float | None = None  # of the samples of all workers to the divisor, with --scale-batch
+        self._begun = 0  # passes over data
+        self._numbers: dict[int, int] = {}  # of the passes that the program is in, by identity
+        self._members: dict[int, list[tuple[int, ...]]] = {}  # the members when each began, and after each change
+        self._history: list[tuple[int, int | None, tuple[int, ...]]] = []  # passes begun, and members, until a change
         self._is_ready = False
         process.state.transaction = self
         self._stops = subscribe_each(
@@ -124,6 +128,12 @@ class Elastic:
             self._commit(generation)
         return True
 
+    @property
+    def shares(self) -> int:
+        """The number of workers that the batch of all is made for; 0 if it changes with the number of workers."""
+        limits = session.session().world.limits
+        return 0 if limits is None or limits.scales else limits.initial
+
     def _scaled(self, divisor: float) -> float:
         """Return the divisor for a batch that has grown with the number of workers (`--scale-batch`).
 
@@ -168,7 +178,8 @@ class Elastic:
         return self._calls > calls
 
     def _status(self, holds: bool = False, divisor: float = 0.0, epoch: int | None = None) -> Status:
-        return Status(self.steps, holds, divisor, self._calls, epoch)
+        training = self._numbers.get(id(self._pass)) if epoch is not None else None
+        return Status(self.steps, holds, divisor, self._calls, self._begun, training, epoch)
 
     def _commit(self, generation: Generation | None) -> None:
         self.steps += 1
@@ -198,8 +209,17 @@ class Elastic:
             self._pass.deal_from(self._pass.samples or 0)
 
     def _deal_again(self) -> None:
-        if self._epoch() is not None:
-            self._pass.deal_again()
+        """Divide the samples that are not trained yet, and those that lost workers should have evaluated."""
+        now, me = self._generations.current.members, session.session().world.number
+        for loader in self._inside:
+            each = loader.current_pass
+            if each is None:
+                continue
+            if loader is self._active:
+                each.deal_again()
+            elif id(each) in self._members:
+                self._members[id(each)].append(now)
+                each.inherit(self._members[id(each)], me)
 
     # ---- generations ----
 
@@ -224,6 +244,7 @@ class Elastic:
                 generations.step_aside()
                 return None
             found = joined
+        self._history.append((found.passes, found.training, before.members))
         self._report(before, found, time.perf_counter() - began)
         return found
 
@@ -318,10 +339,18 @@ class Elastic:
                 places[str(number)] = loader.state()
             except MXNetError:
                 continue  # it starts with its own data
-        return {"steps": self.steps, "calls": self._calls, "ratio": self._ratio, "loaders": places}
+        return {
+            "steps": self.steps,
+            "calls": self._calls,
+            "ratio": self._ratio,
+            "begun": self._begun,
+            "loaders": places,
+        }
 
     def _take_facts(self, facts: dict[str, Any]) -> None:
         self._calls, self._ratio = int(facts["calls"]), facts["ratio"]
+        # A worker that joins is in the pass of the others, or about to begin it.
+        self._begun, self._history = int(facts["begun"]) - (self._epoch() is None), []
         self._positions = {int(number): position for number, position in facts["loaders"].items()}
         if self._active is not None and self._epoch() is not None:
             position = self._positions.pop(self._loaders.index(self._active))
@@ -417,10 +446,31 @@ class Elastic:
 
     def _enter(self, loader: DataLoader, **fields: Any) -> None:
         self._inside.append(loader)
+        begun = loader.current_pass
+        if begun is None or not self._generations.admitted:
+            return
+        self._begun += 1
+        self._numbers[id(begun)] = self._begun
+        since = self._members_since(self._begun)
+        self._members[id(begun)] = since
+        if len(since) > 1:
+            begun.inherit(since, session.session().world.number, anew=True)
+
+    def _members_since(self, number: int) -> list[tuple[int, ...]]:
+        """Return the members when some worker began a pass, which may not train, and after each change since."""
+        found = [self._generations.current.members]
+        for passes, training, members in reversed(self._history):
+            if passes < number or training == number:
+                break
+            found.insert(0, members)
+        return found
 
     def _leave(self, loader: DataLoader, **fields: Any) -> None:
         if loader in self._inside:
             self._inside.remove(loader)
+        ended = id(loader.current_pass)
+        self._numbers.pop(ended, None)
+        self._members.pop(ended, None)
 
     def _begin_batch(self, loader: DataLoader, **fields: Any) -> None:
         if self._undo is None:

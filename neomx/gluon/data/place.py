@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import Any, NamedTuple
 
 from ...events import emit
@@ -112,6 +112,13 @@ class Pass(Iterator[Any]):
 
     def deal_from(self, index: int) -> None:
         """Divide what follows the first `index` samples of all workers among the current workers."""
+
+    def inherit(self, members: Sequence[Sequence[int]], me: int, anew: bool = False) -> None:
+        """Process a part of what lost workers should have processed, in a pass in which nothing is trained.
+
+        `members` are the numbers of the workers when the pass began and after each change since, and `me` is this
+        worker. With `anew`, this worker has not processed anything yet.
+        """
 
     def _begin(self) -> None:
         """Called when the program requests the first batch."""

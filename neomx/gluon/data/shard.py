@@ -7,7 +7,8 @@ which is the batch that a single process with batches of B * N samples has at th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -231,6 +232,7 @@ class Epoch(Pass):
         super().__init__(iter(()), number)
         self._of, self._shard = batches, batches.shard
         self._committed = start  # samples of all workers that are trained
+        self._has_more = False  # whether batches of lost workers were added
         self._deal()
 
     def _deal(self) -> None:
@@ -261,6 +263,32 @@ class Epoch(Pass):
         self._committed = index
         self.deal_again()
 
+    def inherit(self, members: Sequence[Sequence[int]], me: int, anew: bool = False) -> None:
+        """Process a part of what lost workers should have processed, in a pass in which nothing is trained."""
+        mine = self._duties(members)[me]
+        if anew:
+            self.deals += 1
+            self._lists, self.delivered = iter(mine), 0
+            self._sizes.clear()
+        else:
+            known = self._duties(members[:-1])[me]
+            self._lists = itertools.chain(self._lists, mine[len(known) :])
+            self._has_more |= len(mine) > len(known)
+
+    def _duties(self, members: Sequence[Sequence[int]]) -> dict[int, list[list[int]]]:
+        """Return the batches of each worker, by its number, in a pass in which nothing is trained."""
+        indices, at_once, first = self._of.indices(self.number, self._start), self._at_once, members[0]
+        chunks = [indices[at : at + at_once] for at in range(0, len(indices), at_once)]
+        shares = [[chunk[rank :: len(first)].tolist() for chunk in chunks] for rank in range(len(first))]
+        found = {each: [share for share in of if share] for each, of in zip(first, shares, strict=True)}
+        width = max(1, at_once // len(first))
+        for now in members[1:]:
+            lost = [i for each in list(found) if each not in now for share in found.pop(each) for i in share]
+            for rank, each in enumerate(now):
+                share = lost[rank :: len(now)]
+                found.setdefault(each, []).extend(share[at : at + width] for at in range(0, len(share), width))
+        return found
+
     def seeds(self, indices: Any) -> Seeds:
         """Return the seeds of a batch. They are the same for any number of workers."""
         return Seeds((self._shard.seed, self.number))
@@ -288,10 +316,10 @@ class Epoch(Pass):
 
         Return whether samples were dealt again, because a worker was lost.
         """
-        deals = self.deals
+        deals, self._has_more = self.deals, False
         if not self._shard.has_others or not session.is_open():
             return False
         opened = session.session()
         if opened.world.servers == 0 or "rounds" in vars(opened):  # asynchronous workers do not wait
             opened.rounds.pause(lacks=1, batches=self._batches)
-        return self.deals != deals
+        return self.deals != deals or self._has_more
