@@ -116,11 +116,16 @@ def all_rows():
 
 def _makes_sense(row):
     mode = MODES[row.mode]
-    if mode.micro > 1 and row.phase in ("commit", "committed") and row.fault == "continued":
-        return True
     if row.phase == "ready" and mode.micro > 1:
         return False  # accumulated gradients are sent at the end
-    return True
+    if row.phase in ("bucket", "summed") and mode.compression:
+        return False  # compressed gradients are not staged
+    if row.phase == "leave" and row.fault == "failed":
+        return False  # the program has ended
+    if row.role == "spare" and row.when == "last":
+        return False  # nobody can join after the last step of an epoch, and the next one may be too short
+    # A worker that is alone before the first step cannot know whether the program divides by its own samples.
+    return not (row.phase in AT_START and row.workers == 2 and not mode.own and row.fault in LOSSES)
 
 
 def choose(count, seed):
@@ -157,7 +162,9 @@ def plan(row):
     """Return what happens in the job of a row."""
     mode, n = MODES[row.mode], row.workers
     each = steps_of_epoch(mode)
-    at = {"first": each, "middle": each + each // 2, "last": 2 * each - 1}[row.when]
+    at = {"first": each, "middle": each + each // 2, "last": 2 * each - mode.trainers}[row.when]
+    if mode.rest and row.when == "last" and row.role != "leader":
+        at -= 1  # the last worker has no batch in the last step
     step = None if row.phase in AT_START and row.role != "joiner" else at
     if row.phase in AT_END:
         step = 2 * each if row.phase in ("pause", "epoch") else EPOCHS * each
@@ -178,7 +185,7 @@ def plan(row):
         return Plan([first, fault(second)], lost=lost)
     if row.role in IN_JOIN:
         member = {"source": 0, "bystander": 1, "joiner": n}[row.role]
-        hold = each + each // 4  # within an epoch, which is the one that workers join
+        hold = mode.trainers  # the first step after which the others can be joined
         if row.fault == "differs":
             return Plan([], 1, n + 1, hold, differs=True, lost=(n,))
         step = hold + mode.trainers
@@ -230,7 +237,8 @@ class Job:
 
     @property
     def finished(self):
-        return sorted(member for member, _ in self.of("done"))
+        """The members that completed the training: not one that was cut off and never joined again."""
+        return sorted(member for member, (_, admitted, *_) in self.of("done") if admitted)
 
     def logs(self):
         return {path.stem: path.read_text() for path in sorted(self.folder.glob("worker-*.log"))}
@@ -391,7 +399,8 @@ def check_ends(job):
     wanted = set(range(job.row.workers + planned.joiners)) - set(planned.lost)
     unneeded = {m for m in range(job.row.workers, job.row.workers + planned.joiners) if not job.of("try", m)}
     for member, code in sorted(job.codes.items()):
-        if member in wanted and (code or member not in job.finished and member not in unneeded):
+        done = member in job.finished or member in unneeded or member in planned.back
+        if member in wanted | set(planned.back) and (code or not done):
             job.tell(f"worker {member} ended with code {code}")
         if member in planned.lost and not code and job.row.fault == "killed":
             job.tell(f"worker {member} ended with code 0 despite the fault")

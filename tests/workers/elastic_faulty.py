@@ -42,10 +42,11 @@ def hold(step):
         time.sleep(0.25)  # longer than the time between two looks for workers that wait
 
 
-held = set()
+held, rejoined = set(), set()
 
 
 def told(number, members, lost, joined, seconds):
+    rejoined.update({number} if me in joined else ())
     write("generation", number, members, lost, joined, seconds)
 
 
@@ -77,10 +78,12 @@ for epoch in mx.elastic.epochs(trainings.EPOCHS):
         write("try", generation, before, epoch, samples)
         divisor = spec["at_once"] * mode.micro
         program.step(current_batch().total if mode.own else divisor)
-        write("end", generation, before, transaction.steps)
+        now = session().generations
+        cut = not now.admitted or any(number > generation for number in rejoined)  # the others dropped the step
+        write("end", generation, before, before if cut else transaction.steps)
         samples = []
         injector.at("batch")
     injector.at("epoch")
 injector.at("ended")
 np.savez(f"{out}/weights-{me}.npz", **program.weights())
-write("done", transaction.steps, mx.dist.rank(), mx.dist.size())
+write("done", transaction.steps, session().generations.admitted)
