@@ -19,6 +19,7 @@ from .transport import Absent, Check, Late, Mismatch
 from .waiting import Stuck
 from .world import World
 
+_GLANCE = 0.1  # in an elastic job, whose workers go on when one is lost
 _SLOW = ". If a worker is only slow, raise --timeout. Ctrl-C shows where every worker is"
 
 
@@ -50,6 +51,7 @@ class Membership:
         self._generations = generations  # of an elastic job, if the group has all workers
         self.generation = 0 if generations is None else generations.number
         self.failed = ""  # why the group must be rebuilt, or ""
+        self._glance = _GLANCE if world.is_elastic else 1.0  # seconds between two looks for lost members
         self._meetings = 0
         self._networks: list[Network] = []
         self._enrol(nodes)
@@ -135,7 +137,7 @@ class Membership:
         deadline = time.monotonic() + self.world.timeout
         while True:
             try:
-                return self.store.get(key, timeout=min(1.0, self.world.timeout))
+                return self.store.get(key, timeout=min(self._glance, self.world.timeout))
             except PeerError:
                 self._check(lambda: others, known=members is not None)
                 if time.monotonic() > deadline:
@@ -152,7 +154,7 @@ class Membership:
             while late := [member for member, key in enumerate(keys) if not self.store.check([key])]:
                 self._check(lambda: late)
                 with suppress(PeerError):  # not there yet; `_check` detects a lost store
-                    self.store.get(keys[late[0]], timeout=1.0)
+                    self.store.get(keys[late[0]], timeout=self._glance)
 
     # ---- missing members ----
 

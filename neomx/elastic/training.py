@@ -53,6 +53,7 @@ class Elastic:
         self._calls = 0  # completed collectives, and waits for all workers
         self._result: list[torch.Tensor] | None = []  # of the last of them
         self._heard, self._asks, self._asked = -1, False, 0.0  # about workers that wait to join
+        self._admits = False  # whether they can be admitted after this step
         self._ratio: float | None = None  # of the samples of all workers to the divisor, with --scale-batch
         self._begun = 0  # passes over data
         self._numbers: dict[int, int] = {}  # of the passes that the program is in, by identity
@@ -94,6 +95,8 @@ class Elastic:
 
     def _are_waiting(self) -> bool:
         """Whether workers can be admitted after this step. Looks only after somebody has called."""
+        if self._admits:  # found in an earlier round of the step
+            return True
         store = session.session().store
         assert store is not None
         self._asks |= store.calls != self._heard
@@ -103,7 +106,8 @@ class Elastic:
         self._heard, self._asked = store.calls, now
         waiting = self._generations.waiting()
         self._asks = bool(waiting)
-        return self._generations.has_room and any(epoch in (None, self._epoch()) for epoch in waiting)
+        self._admits = self._generations.has_room and any(epoch in (None, self._epoch()) for epoch in waiting)
+        return self._admits
 
     # ---- steps ----
 
@@ -184,7 +188,7 @@ class Elastic:
 
     def _commit(self, generation: Generation | None) -> None:
         self.steps += 1
-        self._undo = None
+        self._undo, self._admits = None, False
         if self._epoch() is not None and self._rounds.position >= 0:
             self._pass.commit(self._rounds.position)
         self._tell_place()
@@ -393,6 +397,7 @@ class Elastic:
             generation = self._join(mine)
             if generation is not None:
                 self._settle(generation)
+                self._history = []  # the others are in a pass that trains
                 return
 
     # ---- the program ----

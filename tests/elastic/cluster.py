@@ -21,15 +21,29 @@ SECRET = "0" * 32
 class Cluster:
     """The workers of an elastic job that run `script`. Leaving the `with` block ends them."""
 
-    def __init__(self, script, arguments=(), workers=2, most=None, least=1, output=None, **variables):
+    def __init__(
+        self,
+        script,
+        arguments=(),
+        workers=2,
+        most=None,
+        least=1,
+        output=None,
+        popen=subprocess.Popen,
+        silence=None,
+        timeout=120,
+        **variables,
+    ):
         self.script, self.arguments, self.workers, self.most, self.least = script, arguments, workers, most, least
         self.variables, self.output = variables, output
+        self.popen, self.silence, self.timeout = popen, silence, timeout
         self.processes = {}
         self._next = workers
 
     def __enter__(self):
         self._stack = contextlib.ExitStack()
-        self.store = self._stack.enter_context(contextlib.closing(StoreServer("127.0.0.1", 0, SECRET.encode()))).start()
+        store = StoreServer("127.0.0.1", 0, SECRET.encode(), silence=self.silence)
+        self.store = self._stack.enter_context(contextlib.closing(store)).start()
         for member in range(self.workers):
             self._start(member)
         return self
@@ -46,10 +60,10 @@ class Cluster:
         extra = {"NEOMX_ELASTIC": "1", "NEOMX_ELASTIC_MAX": str(self.most or self.workers)}
         extra |= {"NEOMX_ELASTIC_MIN": str(self.least), "NEOMX_JOINS": "1" if joins else ""}
         extra |= {"RANK": str(member), **environment_only(), **self.variables}
-        spec = JobSpec("job", SECRET, self.store.address, self.workers, extra=tuple(extra.items()), timeout=120)
+        spec = JobSpec("job", SECRET, self.store.address, self.workers, extra=tuple(extra.items()), timeout=self.timeout)
         command = [sys.executable, str(self.script), *map(str, self.arguments)]
         with open(f"{self.output}/worker-{member}.log" if self.output else os.devnull, "w") as out:
-            process = subprocess.Popen(command, env=spec.worker_environ(member), stdout=out, stderr=subprocess.STDOUT)
+            process = self.popen(command, env=spec.worker_environ(member), stdout=out, stderr=subprocess.STDOUT)
         self.processes[member] = process
         threading.Thread(target=self._watch, args=(member, process), daemon=True).start()
 

@@ -165,13 +165,14 @@ class StoreClient:
         threading.Thread(target=self._live, daemon=True, name="heartbeat").start()
 
     def _live(self) -> None:
-        assert self._life is not None
+        life = self._life  # `leave` drops it
+        assert life is not None
         running: list[str] = []
         news = 0
         try:
             while not self._leaving.is_set():
-                self._life.send(ASK, {"do": "beat", "name": self.name, "running": running, "news": news})
-                told = self._life.receive(timeout=self._patience).meta
+                life.send(ASK, {"do": "beat", "name": self.name, "running": running, "news": news})
+                told = life.receive(timeout=self._patience).meta
                 news, self.calls = int(told["news"]), int(told["calls"])
                 self._heard(told.get("gone", {}))
                 running = [name for name, pid in told.get("look", {}).items() if is_running(pid)]

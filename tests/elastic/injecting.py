@@ -1,0 +1,136 @@
+"""Faults that a worker inflicts on itself: when a public method of the package is called, or when its program says so."""
+
+import importlib
+import json
+import os
+import resource
+import signal
+import threading
+import time
+from dataclasses import dataclass
+
+CLOCK = time.time  # the real one
+SLOW = 10  # times as long
+
+# Phases that calls of the package mark: where, and whether before or after the call. Those of a step:
+CALLS = {
+    "ready": ("step.allreduce:AllReduce.ready", "before"),  # in backward, when a gradient is complete
+    "announce": ("comm.rounds:Rounds.step", "before"),
+    "announced": ("comm.rounds:Rounds.step", "after"),
+    "bucket": ("comm.staging:Staging.reduce", "before"),  # in the thread that sums buckets
+    "summed": ("comm.staging:Staging.reduce", "after"),
+    "exchanged": ("comm.rounds:Rounds.vote", "before"),
+    "voting": ("comm.memory:Meeting.late", "in a vote"),  # others see that this worker has voted
+    "voted": ("comm.rounds:Rounds.vote", "after"),
+    "update": ("gluon.training:ParameterTraining.update", "before"),
+    "updated": ("gluon.training:ParameterTraining.update", "after"),
+    "commit": ("gluon.data.shard:Epoch.commit", "before"),
+    "committed": ("gluon.data.shard:Epoch.commit", "after"),
+    "pause": ("comm.rounds:Rounds.pause", "before"),
+    "leave": ("comm.rounds:Rounds.leave", "before"),
+    # of a recovery:
+    "call": ("comm.generations:Generations.call", "before"),
+    "called": ("comm.generations:Generations.call", "after"),
+    "agree": ("comm.generations:Generations.next", "before"),
+    "agreed": ("comm.generations:Generations.next", "after"),
+    "dealt": ("gluon.data.shard:Epoch.deal_again", "after"),
+    "open": ("comm.rounds:Rounds.begin_generation", "before"),
+    "opened": ("comm.rounds:Rounds.begin_generation", "after"),
+    "prepared": ("step.allreduce:AllReduce.prepare", "after"),
+    # of joining:
+    "ask": ("comm.generations:Generations.join", "before"),
+    "admitted": ("comm.generations:Generations.join", "after"),
+    "give": ("elastic.handover:give", "before"),
+    "given": ("elastic.handover:give", "after"),
+    "take": ("elastic.handover:take", "before"),
+    "taken": ("elastic.handover:take", "after"),
+}
+
+
+@dataclass
+class Fault:
+    """What happens to a worker, and when: at a step of the training, or at the first call if `step` is None."""
+
+    member: int
+    kind: str
+    phase: str
+    step: int | None = None
+    done: bool = False
+
+
+class Injector:
+    """Inflicts the faults of this worker. `steps()` returns the number of committed steps."""
+
+    def __init__(self, faults, folder, member):
+        self.faults = [fault for each in faults if (fault := Fault(**each)).member == member]
+        self.folder, self.member = folder, member
+        self.steps = lambda: -1
+        self.pace = 1
+        self._voting = threading.local()
+        for phase in {fault.phase for fault in self.faults} & CALLS.keys():
+            self._watch(phase)
+
+    def _watch(self, phase):
+        where, when = CALLS[phase]
+        owner, _, name = where.partition(":")
+        target = importlib.import_module(f"neomx.{owner}")
+        *classes, name = name.split(".")
+        for each in classes:
+            target = getattr(target, each)
+        original = getattr(target, name)
+        if when == "in a vote":
+            self._watch_votes()
+
+        def watched(*args, **kwargs):
+            if when == "before":
+                self.at(phase)
+            result = original(*args, **kwargs)
+            if when == "after" or when == "in a vote" and getattr(self._voting, "now", False):
+                self.at(phase)
+            return result
+
+        setattr(target, name, watched)
+
+    def _watch_votes(self):
+        from neomx.comm.rounds import Rounds
+
+        original = Rounds.vote
+
+        def vote(rounds):
+            self._voting.now = True
+            try:
+                original(rounds)
+            finally:
+                self._voting.now = False
+
+        Rounds.vote = vote
+
+    def at(self, phase):
+        """Inflict the faults of a phase that has begun."""
+        for fault in self.faults:
+            if fault.phase == phase and not fault.done and fault.step in (None, self.steps()):
+                fault.done = True
+                self._inflict(fault)
+
+    def _inflict(self, fault):
+        number = self.faults.index(fault)
+        with open(f"{self.folder}/fault-{self.member}-{number}.part", "w") as file:
+            json.dump({"time": CLOCK(), "kind": fault.kind, "phase": fault.phase, "steps": self.steps()}, file)
+        os.rename(file.name, file.name.replace(".part", ".json"))
+        if fault.kind == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif fault.kind in ("stopped", "continued"):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif fault.kind == "failed":
+            raise RuntimeError("a mistake in the program")
+        elif fault.kind == "slowed":
+            self.pace = SLOW
+        elif fault.kind == "out of memory":
+            with open("/proc/self/statm") as file:
+                used = int(file.read().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used, used))
+            _ = bytearray(1 << 28)
+        elif fault.kind == "wrong clock":
+            time.time = lambda: CLOCK() + 86400.0
+        else:
+            raise ValueError(fault.kind)

@@ -1,0 +1,89 @@
+"""Trains in an elastic job in which faults happen: elastic_faulty.py SPECIFICATION, as tests/elastic/faults.py writes it.
+
+Before and after each step, it writes which samples the step has and how many steps are committed.
+"""
+
+import json
+import os
+import sys
+import time
+
+import numpy as np
+
+spec = json.loads(sys.argv[1])
+sys.path.insert(0, spec["path"])
+import injecting  # noqa: E402
+
+me, out = int(os.environ["RANK"]), spec["folder"]
+injector = injecting.Injector(spec["faults"], out, me)
+injector.at("start")
+
+import neomx as mx  # noqa: E402
+import trainings  # noqa: E402
+from neomx.comm.session import session  # noqa: E402
+from neomx.events import subscribe_each  # noqa: E402
+from neomx.gluon.data.place import current_batch  # noqa: E402
+
+mode = trainings.MODES[spec["mode"]]
+transaction = mx.process.state.transaction
+log = open(f"{out}/seen-{me}.jsonl", "a", buffering=1)
+
+
+def write(*words):
+    log.write(json.dumps([*words, injecting.CLOCK()]) + "\n")
+
+
+def hold(step):
+    """Wait until the test goes on, so that workers that join are known before this step."""
+    if step in spec["holds"] and not os.environ.get("NEOMX_JOINS"):
+        limit = time.monotonic() + 60
+        while not os.path.exists(f"{out}/go-{step}") and time.monotonic() < limit:
+            time.sleep(0.01)
+        time.sleep(0.25)  # longer than the time between two looks for workers that wait
+
+
+held, rejoined = set(), set()
+
+
+def told(number, members, lost, joined, seconds):
+    rejoined.update({number} if me in joined else ())
+    write("generation", number, members, lost, joined, seconds)
+
+
+subscribe_each(generation=told)
+session()
+injector.at("session")
+program = trainings.Program(mode, "dist_sync")
+injector.at("trainer")
+injector.steps = lambda: transaction.steps
+if mode.drops:
+    mx.random.seed(100 + me)
+write("members", session().generations.number, list(session().generations.current.members))
+shard = mx.dist.shard(trainings.data(spec["samples"]), shuffle=True, seed=5)
+loader = mx.gluon.data.DataLoader(shard, trainings.BATCH, num_workers=mode.loaders, thread_pool=mode.threads)
+for epoch in mx.elastic.epochs(trainings.EPOCHS):
+    waiting, samples = 0, []
+    for x, y, numbers in loader:
+        if transaction.steps not in held:
+            held.add(transaction.steps)
+            hold(transaction.steps)
+        time.sleep(spec["pause"] * injector.pace)
+        injector.at("forward")
+        program.backward(x, y, lambda: injector.at("backward"))
+        samples.append(numbers.asnumpy().astype(int).tolist())
+        if len(samples) < mode.micro:
+            continue
+        injector.at("step")
+        before, generation = transaction.steps, session().generations.number
+        write("try", generation, before, epoch, samples)
+        divisor = spec["at_once"] * mode.micro
+        program.step(current_batch().total if mode.own else divisor)
+        now = session().generations
+        cut = not now.admitted or any(number > generation for number in rejoined)  # the others dropped the step
+        write("end", generation, before, before if cut else transaction.steps)
+        samples = []
+        injector.at("batch")
+    injector.at("epoch")
+injector.at("ended")
+np.savez(f"{out}/weights-{me}.npz", **program.weights())
+write("done", transaction.steps, session().generations.admitted)
