@@ -186,7 +186,7 @@ def test_layout_determines_the_number_of_workers():
     assert asked("--layout data=2,tensor=2 -n 4 train.py").local_workers == 4
     job = asked("--layout data=2,tensor=2 --hosts a:1,b:3 train.py")
     assert job.environ == (("NEOMX_LAYOUT", "data=2,tensor=2"),)
-    assert "LAYOUT" not in remote_command(job, 1, "h:1")  # it is sent through stdin
+    assert "LAYOUT" not in remote_command(job, 1, 3, "h:1")  # it is sent through stdin
 
 
 def test_dimension_similar_to_a_built_in_one_gives_a_hint(capfd):
