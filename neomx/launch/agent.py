@@ -64,6 +64,8 @@ class Agent(Delegate):
             order = json.loads(self._client.get(key))
             if order["do"] == "leave":
                 self._leaves = True
+                if order["why"]:
+                    self.failures = [Failure(f"node {self._node}", 1, socket.gethostname(), [order["why"]])]
             else:
                 self._start(order)
 

@@ -94,7 +94,7 @@ class Council(Verdict):
 class Delegate(Verdict):
     """The verdict on the other nodes: reports failures to node 0 and reads from it when the job ends.
 
-    `on_request` is called with the signals that node 0 passes on.
+    `on_request` is called with the signals for the workers that node 0 has received.
     """
 
     def __init__(self, client: StoreClient, node: int, on_request: Callable[[int], None] = lambda signum: None):

@@ -34,9 +34,9 @@ class Host:
 
     name: str
     room: int  # maximum number of workers
+    first: int | None = None  # how many of them are started first, None: all for which there is room
     node: int | None = None  # the number of its launcher, None: it has none now
     is_ready: bool = False  # whether its launcher can start workers
-    is_wanted: bool = True  # False after it has left the list of hosts
     workers: dict[int, int] = dataclasses.field(default_factory=dict)  # local ranks by member number
     out_until: float = 0.0  # it is left out until then
     _failures: collections.deque[float] = dataclasses.field(default_factory=collections.deque)
@@ -122,7 +122,7 @@ class Crew:
     @property
     def room(self) -> int:
         """The number of workers for which the ready hosts have room."""
-        return sum(host.room for host in self.hosts if host.is_ready and host.is_wanted)
+        return sum(host.room for host in self.hosts if host.is_ready)
 
     def host_of(self, member: int) -> Host | None:
         """Return the host on which a worker runs."""
@@ -131,10 +131,6 @@ class Crew:
     def host_with(self, node: int) -> Host | None:
         """Return the host whose launcher has this number."""
         return next((host for host in self.hosts if host.node == node), None)
-
-    def can_replace(self) -> bool:
-        """Whether a worker will be replaced as soon as a pause is over or a host is back."""
-        return not self.closing and any(seat.successor is not None for seat in self._seats)
 
     def could_start(self, hosts: Iterable[Host] | None) -> int:
         """Return how many more workers could be started, now or later, on some hosts. None: on any number of hosts."""
@@ -149,17 +145,19 @@ class Crew:
 
     def begin(self) -> list[Start]:
         """Return the workers with which the job starts."""
-        self.size = min(self.limits.most, self.room)
-        return [self._start(seat, joins=False) for seat in self._seats[: self.size]]
+        places = [host for host in self.hosts if host.is_ready for _ in range(host.room)[: host.first]]
+        self.size = min(self.limits.most, len(places))
+        return [
+            self._start(seat, host, joins=False) for seat, host in zip(self._seats, places[: self.size], strict=False)
+        ]
 
     def due(self) -> list[Start]:
         """Return the workers that must be started now: replacements, spares, and those for which hosts have room."""
         now, starts = self._clock(), []
         for seat in self._seats:
-            if self.closing or not self._usable():
-                break
-            if seat.is_vacant and now >= seat.since:
-                starts.append(self._start(seat, joins=True))
+            host = None if self.closing else self._host_with_room()
+            if host is not None and seat.is_vacant and now >= seat.since:
+                starts.append(self._start(seat, host, joins=True))
         return starts
 
     def lose(self, member: int, hesitates: bool = False) -> Loss:
@@ -197,16 +195,13 @@ class Crew:
 
     # ---- inside ----
 
-    def _usable(self) -> list[Host]:
-        """Return the hosts on which a worker can be started now, those with the most room first."""
+    def _host_with_room(self) -> Host | None:
+        """Return the host with the most room for a worker now, or None."""
         now = self._clock()
-        found = [
-            host for host in self.hosts if host.is_ready and host.is_wanted and now >= host.out_until and host.free
-        ]
-        return sorted(found, key=lambda host: -host.free)
+        found = [host for host in self.hosts if host.is_ready and host.free and now >= host.out_until]
+        return max(found, key=lambda host: host.free, default=None)
 
-    def _start(self, seat: Seat, joins: bool) -> Start:
-        host = self._usable()[0] if joins else next(host for host in self.hosts if host.is_ready and host.free)
+    def _start(self, seat: Seat, host: Host, joins: bool) -> Start:
         seat.member = next(self._numbers) if seat.successor is None else seat.successor
         seat.successor = None
         start = Start(seat.member, host, host.local_rank(), joins)

@@ -8,7 +8,7 @@ over. Workers and launchers tell each other through the job's store:
 - `elastic/over`: the program has ended normally on all of them
 - `elastic/leaving/<member>`: the launcher ends this worker, because its host leaves the job
 - `launch/node/<node>`: the launcher of a node can start workers
-- `launch/order/<node>/<number>`: what it must do: {"do": "start", ...} or {"do": "leave"}
+- `launch/order/<node>/<number>`: what it must do: {"do": "start", ...} or {"do": "leave", ...}
 - `launch/ended/<node>/<number>`: one of its workers has ended: a Failure, with code 0 if it did not fail
 """
 
@@ -82,9 +82,9 @@ class There:
         job = {"size": size, "nodes": nodes, "room": start.host.room}
         self._order(do="start", member=start.member, local=start.local_rank, joins=start.joins, **job)
 
-    def leave(self) -> None:
-        """Order the launcher to end all of its workers, and itself."""
-        self._order(do="leave")
+    def leave(self, why: str = "") -> None:
+        """Order the launcher to end all of its workers, and itself. It fails if there is a reason."""
+        self._order(do="leave", why=why)
 
     def _order(self, **order: Any) -> None:
         self._store.set(f"launch/order/{self._node}/{self._orders}", json.dumps(order).encode())
@@ -166,15 +166,16 @@ class Elastic(Council):
         member = int(failure.name.removeprefix("worker "))
         if self._crew.host_of(member) is None:  # it was lost with its host
             return
+        self._read_progress()
         if failure.code not in (0, SAVED):
             self.failed(failure)
             return
         self._crew.finish(member)
+        self._crew.closing = True  # a worker ends only with the others, so the program is over
         if failure.code == 0:
             self.successes += 1
         else:
             self.note_saved(1)
-            self._crew.closing = True
 
     def failed(self, failure: Failure) -> None:
         """Handle the loss of a worker: replace it, or end the job if another one failed with the same error."""
@@ -196,13 +197,16 @@ class Elastic(Council):
 
     def _lose(self, host: Host, why: str) -> None:
         """Record the loss of a host, with all of its workers."""
+        starter = self._starters[_node(host)]
+        if isinstance(starter, There):
+            starter.leave(f"node 0 has given it up: {why}")  # if it can still read that
         with_it = self._give_up(host, f"its host {host.name} is lost")
         for member in with_it:
             self.lost.append(Failure(f"worker {member}", 1, host.name, [why]))
         names = f", and with it worker{'s' * (len(with_it) > 1)} {', '.join(map(str, with_it))}" if with_it else ""
-        again = self._crew.could_start(host for host in self._crew.hosts if host.is_ready) if with_it else 0
-        replaced = "; others replace them" if again >= len(with_it) else "; no other host has room for all of them"
-        self._news.append(f"{host.name} is lost ({why}){names}. {self._remaining()}{replaced if with_it else ''}")
+        room = self._crew.could_start(host for host in self._crew.hosts if host.is_ready)
+        replaced = "" if not with_it or self._crew.closing else f"; other hosts have room for {room} replacements"
+        self._news.append(f"{host.name} is lost ({why}){names}. {self._remaining()}{replaced}")
         self._note_failure(host)
 
     def _note_failure(self, host: Host) -> None:
@@ -224,7 +228,7 @@ class Elastic(Council):
         members = self.server.roster()
         for host in list(self._crew.hosts):
             member = members.get(f"node {host.node}")
-            if member is not None and host.is_ready and member.state != "here":
+            if host.node in self._remote and member is not None and member.state != "here":
                 self._lose(host, f"its launcher is gone: {member.why}" if member.why else "its launcher has ended")
 
     def _start(self, start: Start) -> None:
@@ -266,8 +270,7 @@ class Elastic(Council):
             return True
         left = self._crew.running
         if not left:
-            waits = self._crew.can_replace() and self._could_start() > 0
-            return bool(self._crew.size) and (self._crew.closing or self.successes > 0 and not waits)
+            return self._crew.closing
         if not (self._is_over or self.saved) or not left <= self._joiners:
             self._idle_since = now
         return now - self._idle_since > FAREWELL  # workers that never trained did not end by themselves
@@ -275,7 +278,7 @@ class Elastic(Council):
     def _judge(self) -> None:
         """End the job if there are too few workers, and no others can be started."""
         crew, now = self._crew, time.monotonic()
-        if self._cause is not None or crew.closing or self.successes or len(crew.running) >= crew.limits.least:
+        if crew.closing or len(crew.running) >= crew.limits.least:
             self._short_since = 0.0
             return
         if crew.pauses() or not self._short_since:
@@ -338,8 +341,7 @@ class Elastic(Council):
     def _next(self, loss: Loss) -> str:
         limit = self._crew.limits.restarts
         if loss.successor is None:
-            closing = self._is_over or self.saved or self._crew.closing
-            return "" if closing else f"; it is not replaced (--restarts {limit})"
+            return "" if self._crew.closing else f"; it is not replaced (--restarts {limit})"
         when = f" in {loss.pause:g} s" if loss.pause else ""
         return f"; worker {loss.successor} replaces it{when} (restart {loss.restarts} of {limit})"
 

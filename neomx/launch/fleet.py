@@ -133,18 +133,17 @@ class Fleet(Elastic):
 
     def _dismiss(self, host: Host) -> None:
         """End the workers of a host that is no longer in the list."""
-        self._crew.hosts.remove(host)
         self._troubles.pop(host, None)
-        if host.node is None:
-            return
-        node, members = host.node, sorted(host.workers)
-        self._limits[node] = time.monotonic() + (GOODBYE if host.is_ready else 0.0)
-        starter = self._starters.get(node)
-        if isinstance(starter, There):
-            for member in members:
-                self.server.set(f"elastic/leaving/{member}", b"1")
-            starter.leave()
-        self._give_up(host, f"its host {host.name} has left the job")
+        members = sorted(host.workers)
+        if host.node is not None:
+            self._limits[host.node] = time.monotonic() + (GOODBYE if host.is_ready else 0.0)
+            starter = self._starters.get(host.node)
+            if isinstance(starter, There):
+                for member in members:
+                    self.server.set(f"elastic/leaving/{member}", b"1")
+                starter.leave()
+            self._give_up(host, f"its host {host.name} has left the job")
+        self._crew.hosts.remove(host)
         names = f": ending worker{'s' * (len(members) > 1)} {', '.join(map(str, members))}" if members else ""
         self._news.append(f"{host.name} has left the list of hosts{names}. {self._remaining()}")
 

@@ -73,17 +73,18 @@ def run(job: Job) -> int:
             tree.listen(sys.stdin.fileno(), lambda: _let_loose(tree, interrupts))
         verdict: Verdict
         if job.elastic is None:
-            verdict = council or Delegate(client, job.node, interrupts.requests.append)
+            verdict = council or Delegate(client, job.node, tree.tell_workers)
             start(tree, spec, job, interrupts)
         elif isinstance(council, Elastic):
             verdict = council
             for node in nodes:
-                machine = Host(f"node {node.node} ({node.name})", node.workers + job.spares_of(node.node), node.node)
+                room = node.workers + job.spares_of(node.node)
+                machine = Host(f"node {node.node} ({node.name})", room, node.workers, node.node)
                 here = node.node == job.node
                 council.add(machine, Here(tree, spec, job.python) if here else There(council.server, node.node))
             council.begin(tree)
         else:
-            verdict = agent = Agent(client, interrupts.requests.append, tree, spec, job.python)
+            verdict = agent = Agent(client, tree.tell_workers, tree, spec, job.python)
             agent.ready()
         supervise(tree, verdict, interrupts)
         verdict.part()

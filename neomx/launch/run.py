@@ -132,7 +132,8 @@ def conclude(verdict: Verdict, interrupts: Interrupts, quiet: bool = False) -> i
     if interrupts.received:
         return 128 + interrupts.received[0]
     if failure is None:
-        return 0
+        was_told = interrupts.requests and interrupts.grace is not None and not verdict.successes
+        return 128 + interrupts.requests[0] if was_told else 0
     if not quiet:
         say(verdict.report(failure))
     return failure.exit_code
