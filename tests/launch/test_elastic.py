@@ -16,7 +16,6 @@ from neomx.launch.cli import main
 from neomx.launch.crew import Crew, Host, Limits
 from neomx.launch.elastic import Elastic, Here, There
 
-
 SPEC = JobSpec("job", "secret", "127.0.0.1:1", size=0)
 
 
@@ -356,7 +355,8 @@ def test_descendants_of_a_lost_worker_end_while_the_job_goes_on(script, tmp_path
     path = script(f"""
         import os, subprocess, sys, time
         if os.environ["RANK"] == "0":
-            child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(3600)"], start_new_session=True)
+            sleep = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]
+            child = subprocess.Popen(sleep, start_new_session=True)
             with open({str(tmp_path / "part")!r}, "w") as file:
                 file.write(str(child.pid))
             os.rename({str(tmp_path / "part")!r}, {str(tmp_path / "pid")!r})

@@ -239,7 +239,7 @@ def fake_ssh(tmp_path, monkeypatch):
     path = tmp_path / "ssh"
     path.write_text(
         f"#!/bin/sh\nhost=$1\nshift\nif [ -e {tmp_path}/down-$host ]; then echo no route to $host >&2; exit 255; fi\n"
-        f"echo $$ >> {tmp_path}/ssh-$host\nexec sh -c \"$*\"\n"
+        f'echo $$ >> {tmp_path}/ssh-$host\nexec sh -c "$*"\n'
     )
     path.chmod(0o755)
     monkeypatch.setenv("NEOMX_SSH", str(path))
@@ -314,7 +314,10 @@ def test_unreachable_hosts_are_named_with_their_reasons(script, fake_ssh, tmp_pa
     (tmp_path / "down-localhost").touch()
     assert main(["run", "--hosts", "localhost:1", "--elastic", script("")]) == 255
     err = capfd.readouterr().err
-    assert "nothing was started: the hosts have room for 0 of at least 1 workers; localhost: its launcher ended with" in err
+    assert (
+        "nothing was started: the hosts have room for 0 of at least 1 workers; localhost: its launcher ended with"
+        in err
+    )
     assert "no route to localhost" in err
 
 
@@ -351,4 +354,3 @@ def test_node_without_the_store_ends_with_node_0(script, meeting, tmp_path):
         _, err = other.communicate(timeout=LIMIT)
         first.communicate(timeout=LIMIT)
     assert other.returncode == 1 and "node 0 on " in err and "does not answer" in err
-
