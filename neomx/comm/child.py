@@ -47,6 +47,7 @@ class Failure:
     code: int
     host: str
     lines: list[str]
+    is_interruption: bool = False  # a launcher was told to end, and its processes with it
 
     @property
     def why(self) -> str:
@@ -62,6 +63,12 @@ class Failure:
     def is_consequence(self) -> bool:
         """Whether its last lines show that it failed because another process was lost."""
         return any("PeerError" in line for line in self.lines)
+
+    @property
+    def exception(self) -> str:
+        """The exception with which it ended, such as 'ValueError: no good', or "" if it printed no traceback."""
+        traced = any(line.startswith((_TRACEBACK, '  File "')) for line in self.lines)
+        return _last_words(self.lines) if traced else ""
 
     def summary(self, alike: Sequence[Failure] = ()) -> str:
         """Return a summary: which process failed, how, and with which exception. Its output was already shown.

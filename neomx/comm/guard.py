@@ -1,7 +1,8 @@
 """Ends the remaining processes of a job when its launcher is gone, even if it was killed with SIGKILL.
 
 The launcher runs this file as a separate process, without importing the package (so it starts in milliseconds), and
-writes the ID of each process group it starts to a pipe. When the pipe closes, the launcher has ended.
+writes the ID of each process group it starts to a pipe, and its negative value once the group is gone. When the pipe
+closes, the launcher has ended.
 """
 
 from __future__ import annotations
@@ -26,9 +27,14 @@ def signal_group(group: int, signum: int) -> bool:
     return True
 
 
-def strays(job: str, node: int) -> list[int]:
-    """Return the processes with this job's environment, including those that left their session. Linux only."""
+def strays(job: str, node: int, rank: int | None = None) -> list[int]:
+    """Return the processes with this job's environment, including those that left their session. Linux only.
+
+    With `rank`, only those of one worker.
+    """
     wanted = {f"NEOMX_JOB={job}".encode(), f"NEOMX_NODE={node}".encode()}
+    if rank is not None:
+        wanted.add(f"RANK={rank}".encode())
     found = []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
         if name.isdigit() and int(name) != os.getpid():
@@ -38,10 +44,10 @@ def strays(job: str, node: int) -> list[int]:
     return found
 
 
-def sweep(job: str, node: int, seconds: float = 2.0) -> None:
-    """Kill every process of the job on this node and return when none is left."""
+def sweep(job: str, node: int, rank: int | None = None, seconds: float = 2.0) -> None:
+    """Kill every process of the job on this node, or of one of its workers, and return when none is left."""
     limit = time.monotonic() + seconds
-    while (found := strays(job, node)) and time.monotonic() < limit:
+    while (found := strays(job, node, rank)) and time.monotonic() < limit:
         for pid in found:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -52,7 +58,13 @@ def main(job: str, node: str) -> None:
     """Read process groups until the launcher closes the pipe, then end them."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
-    groups = {int(line) for line in sys.stdin if line.strip()}
+    groups: set[int] = set()
+    for line in sys.stdin:
+        group = int(line)
+        if group > 0:
+            groups.add(group)
+        else:
+            groups.discard(-group)
     limit = time.monotonic() + GRACE
     while any([signal_group(group, signal.SIGTERM) for group in groups]) and time.monotonic() < limit:
         time.sleep(0.05)

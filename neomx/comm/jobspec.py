@@ -13,6 +13,7 @@ from .world import DEFAULT_TIMEOUT
 _OF_A_JOB = frozenset(
     ("NEOMX_ROLE", "NEOMX_NODE", "NEOMX_NODES", "NEOMX_SERVERS", "NEOMX_SERVER_ID", "NEOMX_STORE", "NEOMX_JOB")
     + ("NEOMX_SECRET", "NEOMX_INSECURE", "NEOMX_TLS", "NEOMX_TIMEOUT", "NEOMX_HOST")
+    + ("NEOMX_ELASTIC", "NEOMX_ELASTIC_MIN", "NEOMX_ELASTIC_MAX", "NEOMX_SCALE_BATCH", "NEOMX_JOINS")
     + ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 )
 
@@ -38,11 +39,12 @@ class JobSpec:
 
     def worker_commands(self, argv: list[str]) -> list[Command]:
         """The commands of this node's workers, which all run `argv`."""
-        ranks = [self.first_rank + local for local in range(self.local_size)]
-        return [
-            Command(f"worker {rank}", argv, self.worker_environ(local), plain=rank == 0)
-            for local, rank in enumerate(ranks)
-        ]
+        return [self.worker_command(argv, self.first_rank + local, local) for local in range(self.local_size)]
+
+    def worker_command(self, argv: list[str], rank: int, local_rank: int, joins: bool = False) -> Command:
+        """The command of one worker, which runs `argv`. With `joins`, it joins a training that has begun."""
+        environ = self._worker_environ(rank, local_rank) | ({"NEOMX_JOINS": "1"} if joins else {})
+        return Command(f"worker {rank}", argv, environ, plain=rank == 0)
 
     def server_commands(self, argv: list[str]) -> list[Command]:
         """The commands of this node's parameter servers, which all run `argv`.
@@ -56,7 +58,9 @@ class JobSpec:
 
     def worker_environ(self, local_rank: int) -> dict[str, str]:
         """The environment variables of a worker."""
-        rank = self.first_rank + local_rank
+        return self._worker_environ(self.first_rank + local_rank, local_rank)
+
+    def _worker_environ(self, rank: int, local_rank: int) -> dict[str, str]:
         return self._environ("worker", RANK=rank, LOCAL_RANK=local_rank, LOCAL_WORLD_SIZE=self.local_size)
 
     def _environ(self, role: str, **own: int) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import signal
 import subprocess
@@ -53,11 +54,26 @@ class Tree:
         """Start a process."""
         child = Child(command, self.logs, self.screens)
         self.children.append(child)
-        assert self._guard is not None and self._guard.stdin is not None
-        self._guard.stdin.write(b"%d\n" % child.group)
+        self._tell_guard(child.group)
         for fd in child.sinks:
             self.listen(fd, lambda fd=fd: self._pass_on(child, fd))  # type: ignore[misc]
         return child
+
+    def bury(self, child: Child) -> None:
+        """Release a process that has ended while the job continues, and kill its descendants."""
+        guard.signal_group(child.group, signal.SIGKILL)
+        role, _, rank = child.name.partition(" ")
+        if role == "worker":
+            guard.sweep(self.job, self.node, int(rank))
+        with contextlib.suppress(BrokenPipeError):
+            self._drain(0.2)
+        self._release(child)
+        self._tell_guard(-child.group)
+        self.children.remove(child)
+
+    def _tell_guard(self, group: int) -> None:
+        assert self._guard is not None and self._guard.stdin is not None
+        self._guard.stdin.write(b"%d\n" % group)
 
     def listen(self, fd: int, callback: Callable[[], None]) -> None:
         """Call `callback` from `watch` when the descriptor is readable."""
@@ -105,6 +121,11 @@ class Tree:
         for child in self.children:
             guard.signal_group(child.group, signum)
 
+    def tell_workers(self, signum: int) -> None:
+        """Send a signal to all workers, but not to their descendants, which they may need to end properly."""
+        for child in self.running("worker"):
+            os.kill(child.process.pid, signum)  # until it is reaped, its ID belongs to no other process
+
     def interrupt(self, hurry: Callable[[], bool] = lambda: False) -> None:
         """Interrupt all processes like Ctrl-C, and wait for them with a timeout."""
         self.signal(signal.SIGINT)
@@ -126,15 +147,18 @@ class Tree:
 
     def _let_go(self) -> None:
         for child in self.children:
-            for fd in list(child.sinks):
-                with contextlib.suppress(KeyError):
-                    self.forget(fd)
-                child.close(fd)
-            child.reap()
+            self._release(child)
         for screen in set(self.screens):
             with contextlib.suppress(BrokenPipeError):
                 screen.close()
         self.children = []
+
+    def _release(self, child: Child) -> None:
+        for fd in list(child.sinks):
+            with contextlib.suppress(KeyError):
+                self.forget(fd)
+            child.close(fd)
+        child.reap()
 
     def wait(self, seconds: float, hurry: Callable[[], bool] = lambda: False) -> None:
         """Forward output until all processes have ended, for up to `seconds`."""

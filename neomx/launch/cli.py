@@ -15,11 +15,14 @@ from typing import Any, NoReturn
 from .. import __version__
 from ..base import MXNetError, suggest
 from ..comm.output import say
+from ..comm.supervision import GRACE, SAVED
 from ..comm.world import DEFAULT_TIMEOUT, timeout_of
 from ..monitor import sinks
-from . import script, slurm
-from .job import Job, parse_hosts, parse_setting
+from . import detached, script, slurm
+from .errors import ConfigurationError
+from .job import Elastic, Job, parse_hosts, parse_setting
 from .run import run
+from .saving import Saving
 
 EXAMPLES = """examples:
   neomx run -n 2 train.py --epochs 3                 two workers on this machine
@@ -28,6 +31,10 @@ EXAMPLES = """examples:
   neomx run --hosts a:4,b:4 train.py                 four workers on each of two machines, over ssh
   neomx run --nnodes 2 --node-rank 0 --rdzv a:29400 --secret-file FILE -n 4 train.py    the same, run on each machine
   srun --ntasks-per-node=1 neomx run -n 4 train.py   on every node of a Slurm allocation
+  neomx run -n 4 --elastic train.py                  the training goes on when a worker dies, and it is started again
+  neomx run -n 2:8 --elastic --hosts-from ./hosts.sh train.py    between two and eight workers, as hosts come and go
+  neomx run -n 4 --checkpoint DIR --every 500 train.py           later, on any number of workers: --resume DIR
+  neomx run -n 4 --detach train.py                   in the background; neomx attach shows the output
 
 environment:
   NEOMX_SECRET     the job's secret for several hosts that are not started over ssh: at least 16 bytes, the same on all
@@ -41,9 +48,10 @@ ONE_PROCESS = """one process, in which `import mxnet` and `import horovod.mxnet`
 """
 
 
-# Commands on files: the module of each, imported on demand, and its description. A module defines `EPILOG` with
-# examples, `add_arguments(parser)`, and `main(options)`, which returns the exit code.
+# Commands other than `run`: the module of each, imported on demand, and its description. A module defines `EPILOG`
+# with examples, `add_arguments(parser)`, and `main(options)`, which returns the exit code.
 FILE_COMMANDS = {
+    "attach": ("neomx.launch.attach", "list jobs in the background, follow the output of one, or end it"),
     "check": ("neomx.check.command", "analyze MXNet scripts without running them and report what neomx lacks"),
     "doctor": ("neomx.doctor.command", "check this machine, its limits and its connections to other machines"),
     "convert": ("neomx.convert.command", "convert a checkpoint to safetensors and a torch module, ONNX, or .params"),
@@ -105,7 +113,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(chosen: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of the command. The options of a command on files are added only if it is the `chosen` one."""
+    """Return the parser of the command. The options of a command other than `run` are added only if it is `chosen`."""
     raw = argparse.RawDescriptionHelpFormatter
     top = Parser(
         prog="neomx",
@@ -133,7 +141,13 @@ def parser(chosen: str | None = None) -> argparse.ArgumentParser:
 
 
 def _add_run(add: Callable[..., Any]) -> None:
-    add("-n", dest="workers", type=_count, metavar="N", help="number of workers on each node (default 1)")
+    add(
+        "-n",
+        dest="workers",
+        type=_count,
+        metavar="N",
+        help="number of workers on each node (default 1); with --elastic also MIN:MAX, such as 2:8",
+    )
     add(
         "-s",
         dest="servers",
@@ -152,6 +166,9 @@ def _add_run(add: Callable[..., Any]) -> None:
         help="how the workers divide the work, for Layout.from_env() (data, shard, tensor, pipeline, and dimensions "
         "that the program registers); determines the number of workers if -n is not given",
     )
+    _add_elastic(add)
+    _add_saving(add)
+    add("--detach", action="store_true", help="run in the background; neomx attach shows the output and ends the job")
     add("--logs", metavar="DIR", help="write the output of each process to DIR/worker-0.log, ...")
     add("--tls", action="store_true", help="encrypt all connections (creates a certificate for the job)")
     add("--tls-file", metavar="PEM", help="encrypt all connections with this certificate and key")
@@ -182,10 +199,69 @@ def _add_run(add: Callable[..., Any]) -> None:
     _add_sinks(add)  # last: a sink whose name is already an option gets no flag
 
 
-def _count(text: str) -> int:
-    """Return the number of workers, with a hint for users of mpirun, who write `-np 2`."""
+def _add_elastic(add: Callable[..., Any]) -> None:
+    """Add the options of elastic jobs, with the names that horovodrun has for them."""
+    add(
+        "--elastic",
+        action="store_true",
+        help="continue when workers are lost, as long as one of them (or MIN of -n MIN:MAX) lives, and replace them",
+    )
+    add("--spares", type=int, metavar="K", help="K more workers that start, wait, and take the place of a lost one")
+    add(
+        "--restarts",
+        "--reset-limit",
+        dest="restarts",
+        type=int,
+        metavar="N",
+        help=f"how often the worker in each place is replaced (default {Elastic.restarts})",
+    )
+    add(
+        "--hosts-from",
+        "--host-discovery-script",
+        dest="hosts_from",
+        metavar="SCRIPT",
+        help="a program that prints lines host:workers. It runs every few seconds: workers start on new hosts, up to "
+        "MAX, and end on hosts that are no longer printed",
+    )
+    add(
+        "--cooldown",
+        "--blacklist-cooldown-range",
+        dest="cooldown",
+        type=float,
+        nargs=2,
+        metavar=("MIN", "MAX"),
+        help="seconds for which a host that fails three times within a minute gets no workers; they double up to MAX "
+        "(default {:g} {:g})".format(*Elastic.cooldown),
+    )
+    add("--scale-batch", action="store_true", help="let the batch of all workers change with their number")
+    add("--min-np", type=int, metavar="MIN", help="the same as MIN of -n MIN:MAX")
+    add("--max-np", type=int, metavar="MAX", help="the same as MAX of -n MIN:MAX")
+
+
+def _add_saving(add: Callable[..., Any]) -> None:
+    """Add the options of checkpoints."""
+    add("--checkpoint", metavar="DIR", help="save the state of the training in this directory")
+    add("--every", type=int, metavar="N", help="steps between two checkpoints (default: save only after a signal)")
+    add("--keep", type=int, metavar="K", help="number of checkpoints that are kept (default: all)")
+    add(
+        "--resume",
+        metavar="DIR",
+        help="continue from the newest checkpoint in this directory; auto: in that of --checkpoint, if there is one",
+    )
+    add(
+        "--grace",
+        type=_seconds,
+        metavar="SECONDS",
+        help="how long the workers may take to save a checkpoint after SIGTERM or SIGUSR1 "
+        f"(default {GRACE:g} with --checkpoint). The exit code is then {SAVED}",
+    )
+
+
+def _count(text: str) -> tuple[int | None, int]:
+    """Return the least and the largest number of workers, with a hint for users of mpirun, who write `-np 2`."""
+    least, colon, most = text.rpartition(":")
     try:
-        return int(text)
+        return int(least) if colon else None, int(most)
     except ValueError:
         hint = ". Write -n 2, not -np 2" if text.startswith("p") else ""
         raise argparse.ArgumentTypeError(f"expected an integer, received {text!r}{hint}") from None
@@ -244,6 +320,10 @@ def read_job(argv: Sequence[str] | None = None) -> Job:
         nodes, node, rendezvous = found
     if given["timeout"] is None:
         given["timeout"] = timeout_of(os.environ)
+    given["workers"], given["elastic"] = _elastic_of(given)
+    given["saving"] = Saving(
+        given.pop("checkpoint"), *(given.pop(name) for name in ("every", "keep", "resume", "grace"))
+    )
     layout = [("NEOMX_LAYOUT", given["layout"])] if given["layout"] is not None else []
     given["environ"] = (*given["environ"], *layout)
     given["sinks"] = tuple(_sinks_asked_for(given))
@@ -259,9 +339,30 @@ def read_job(argv: Sequence[str] | None = None) -> Job:
     )
 
 
+def _elastic_of(given: dict[str, Any]) -> tuple[int | None, Elastic | None]:
+    """Remove the options of elastic jobs, and return the number of workers and the options."""
+    least, workers = given.pop("workers") or (None, None)
+    lowest, highest = given.pop("min_np"), given.pop("max_np")
+    if lowest is not None and least is not None or highest is not None and workers is not None:
+        raise ConfigurationError("pass either -n MIN:MAX or --min-np MIN and --max-np MAX")
+    least, workers = least if lowest is None else lowest, workers if highest is None else highest
+    named = {"restarts": "--restarts", "spares": "--spares", "hosts_from": "--hosts-from", "cooldown": "--cooldown"}
+    found = {name: value for name in named if (value := given.pop(name)) is not None}
+    scales = given.pop("scale_batch")
+    if given["elastic"]:
+        if "cooldown" in found:
+            found["cooldown"] = tuple(found["cooldown"])
+        return workers, Elastic(least=least, scale_batch=scales, **found)
+    asked = [named[name] for name in found] + ["--scale-batch"] * scales
+    asked += [f"-n {least}:{workers}"] if least is not None else ["--max-np"] if highest is not None else []
+    if asked:
+        raise ConfigurationError(f"{asked[0]} needs --elastic: without it, the workers of a job do not change")
+    return workers, None
+
+
 def _hint_misplaced(script: list[str]) -> None:
     """Print a hint if a flag of `neomx run` follows the script, as in `neomx run train.py -n 2`."""
-    flags = ("-n", "-s", "--hosts", "--nnodes", "--layout")
+    flags = ("-n", "-s", "--hosts", "--nnodes", "--layout", "--elastic")
     if len(script) > 1 and (flag := script[1].partition("=")[0]) in flags:
         say(
             f"{flag} comes after {script[0]}, so it is passed to the script. If it is meant for neomx run, write "
@@ -301,7 +402,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             options = parser(argv[0]).parse_args(argv)
             with _ending_in_order():
                 return int(options.main(options))
-        return run(read_job(argv))
+        job = read_job(argv)
+        return detached.start(job) if job.detach else run(job)
     except MXNetError as error:
         say(str(error))
         return 2

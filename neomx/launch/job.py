@@ -13,12 +13,39 @@ from ..comm import descriptors
 from ..comm.output import say
 from ..comm.wire import WireError, check_pem
 from ..comm.world import DEFAULT_TIMEOUT
+from .errors import ConfigurationError
+from .saving import Saving
 
 _IN_ALL = 1 << 16  # maximum processes of a job, limited by its store
+_HOST = re.compile(r"[\w\[][\w.:@%\[\]-]*")  # a name or an address, maybe after 'user@'; ssh reads '-x' as an option
 
 
-class ConfigurationError(MXNetError):
-    """The configuration of a job is invalid; nothing was started."""
+@dataclasses.dataclass(frozen=True)
+class Elastic:
+    """How the workers of an elastic job may change."""
+
+    least: int | None = None  # minimum number of workers, on each node like `Job.workers`; None: 1 in the whole job
+    spares: int = 0  # workers beyond the maximum, which wait until one is lost
+    restarts: int = 3  # how often the worker in one place is replaced
+    hosts_from: str | None = None  # a script that prints the hosts
+    cooldown: tuple[float, float] = (60.0, 600.0)  # seconds for which a failing host is left out: first, and at most
+    scale_batch: bool = False
+
+    def __post_init__(self) -> None:
+        if self.least is not None and self.least < 1:
+            raise ConfigurationError(f"-n MIN:MAX expects a minimum of at least 1; received {self.least}")
+        if self.spares < 0:
+            raise ConfigurationError(f"--spares must be 0 or more; received {self.spares}")
+        if self.restarts < 0:
+            raise ConfigurationError(f"--restarts must be 0 or more; received {self.restarts}")
+        first, most = self.cooldown
+        if not 0 < first <= most < math.inf:
+            raise ConfigurationError(f"--cooldown expects seconds with 0 < MIN <= MAX; received {first:g} {most:g}")
+        path = self.hosts_from
+        if path is not None and not os.path.isfile(path):
+            raise ConfigurationError(f"--hosts-from {path}: no such file (looked in {os.getcwd()})")
+        if path is not None and not os.access(path, os.X_OK):
+            raise ConfigurationError(f"--hosts-from {path}: the file is not executable; run chmod +x {path}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,17 +70,24 @@ class Job:
     insecure: bool = False  # allow several hosts without a secret
     environ: tuple[tuple[str, str], ...] = ()
     layout: str | None = None  # 'data=2,tensor=2'
+    elastic: Elastic | None = None
+    saving: Saving = Saving()
+    detach: bool = False  # run in the background
+    name: str = ""  # of the job, if it is given from outside
     leash: bool = False  # read the secret from stdin, and end when stdin closes
 
     def __post_init__(self) -> None:
         self._check_program()
         self._check_counts()
         self._check_nodes()
+        self._check_elastic()
         self._check_layout()
         self._check_room()
         if not 0 < self.timeout < math.inf:
             raise ConfigurationError(f"--timeout must be a number of seconds above 0; received {self.timeout:g}")
         self._check_files()
+        if not self.hosts and not self.has_changing_hosts:  # otherwise the directories may be on the hosts only
+            self.saving.check_directories()
 
     def _check_files(self) -> None:
         for flag, path in (("--tls-file", self.tls_file), ("--secret-file", self.secret_file)):
@@ -85,7 +119,7 @@ class Job:
         if self.hosts and self.workers is not None:
             counts = [count for _, count in self.hosts]
             sum_ = " + ".join(map(str, counts))
-            if self.workers != sum(counts):
+            if self.workers != sum(counts) and self.elastic is None:
                 raise ConfigurationError(
                     f"--hosts defines {sum_} = {sum(counts)} workers but -n is {self.workers}: omit -n"
                 )
@@ -113,16 +147,46 @@ class Job:
                 "--tls on several nodes requires --tls-file PEM, the same certificate and key on every node"
             )
 
+    def _check_elastic(self) -> None:
+        if self.detach and (self.hosts or self.nodes > 1 or self.has_changing_hosts):
+            raise ConfigurationError("--detach works for a job on one machine: omit --hosts, --hosts-from and --nnodes")
+        if self.elastic is None:
+            return
+        if self.servers:
+            raise ConfigurationError("--elastic works without parameter servers: omit -s")
+        if self.has_changing_hosts:
+            if self.hosts or self.nodes > 1:
+                raise ConfigurationError("--hosts-from replaces --hosts and --nnodes: pass only one of them")
+            if self.workers is None:
+                raise ConfigurationError("--hosts-from needs the numbers of workers: pass -n MIN:MAX or -n MAX")
+        if (self.elastic.least or 1) > (self.workers or self.most):
+            raise ConfigurationError(
+                f"-n {self.elastic.least}:{self.workers or self.most}: the minimum is larger than the maximum; write "
+                "-n MIN:MAX, such as -n 2:8"
+            )
+        if len({name for name, _ in self.hosts}) < len(self.hosts):
+            raise ConfigurationError("--hosts of an elastic job must name each host once, with all of its workers")
+        spares, slots = self.elastic.spares, sum(count for _, count in self.hosts)
+        if spares > self.most:
+            raise ConfigurationError(
+                f"--spares {spares} are more than the {self.most} workers that they could replace: reduce --spares"
+            )
+        if self.hosts and self.most + spares > slots:
+            raise ConfigurationError(
+                f"--hosts has room for {slots} workers, but {self.most} workers and {spares} spares need "
+                f"{self.most + spares}: reduce -n or --spares"
+            )
+
     def _check_room(self) -> None:
         """Refuse more processes than a machine can run, before it runs out of memory."""
-        given = [count for _, count in self.hosts]
-        workers = sum(given) if given else self.nodes * self.local_workers
+        workers = self.most + (self.elastic.spares if self.elastic else 0)
         if workers + self.servers > _IN_ALL:
             raise ConfigurationError(
                 f"{workers} workers and {self.servers} servers exceed the limit of {_IN_ALL} processes of a job: "
                 "reduce -n, -s or --nnodes"
             )
-        here = 0 if self.hosts else self.local_workers + -(-self.servers // self.nodes)
+        away = self.hosts or self.has_changing_hosts
+        here = 0 if away else self.local_room + -(-self.servers // self.nodes)
         if here > (most := descriptors.most_processes()):
             raise ConfigurationError(
                 f"{here} processes are too many for this machine: its cores and file descriptors (ulimit -Hn) allow "
@@ -132,7 +196,6 @@ class Job:
     def _check_layout(self) -> None:
         if self.layout is None:
             return
-        everywhere = sum(count for _, count in self.hosts) if self.hosts else self.nodes * self.local_workers
         from ..parallel.dimensions import registered  # imported only if a layout is used
         from ..parallel.layout import check_workers
 
@@ -143,7 +206,7 @@ class Job:
                 why = f"{name} is not a built-in dimension, so the program must register it.{similar}"
                 say(f"--layout {self.layout}: {why}")
         try:
-            check_workers(degrees, everywhere)
+            check_workers(degrees, self.most)
         except MXNetError as error:
             raise ConfigurationError(f"--layout {self.layout}: {error}") from None
 
@@ -153,6 +216,36 @@ class Job:
         if self.workers is None and self.layout is not None:
             return max(1, math.prod(_degrees(self.layout).values()) // self.nodes)
         return self.workers or 1
+
+    @property
+    def has_changing_hosts(self) -> bool:
+        """Whether a script says which hosts the job has."""
+        return self.elastic is not None and self.elastic.hosts_from is not None
+
+    @property
+    def most(self) -> int:
+        """The number of workers on all hosts, or the maximum of an elastic job."""
+        if self.hosts:
+            slots = sum(count for _, count in self.hosts)
+            spares = self.elastic.spares if self.elastic else 0
+            return self.workers or max(1, slots - spares)
+        return self.nodes * self.local_workers
+
+    @property
+    def least(self) -> int:
+        """The minimum number of workers on all hosts."""
+        if self.elastic is None:
+            return self.most
+        return 1 if self.elastic.least is None else self.nodes * self.elastic.least
+
+    @property
+    def local_room(self) -> int:
+        """The number of workers on this node, with its share of the spares."""
+        return self.local_workers + self.spares_of(self.node)
+
+    def spares_of(self, node: int) -> int:
+        """The number of spares on a node, over which they are distributed round robin."""
+        return 0 if self.elastic is None else len(range(node, self.elastic.spares, self.nodes))
 
     @property
     def python(self) -> list[str]:
@@ -174,14 +267,22 @@ def parse_hosts(text: str) -> tuple[tuple[str, int], ...]:
     """Parse 'a:4,b:4' into (('a', 4), ('b', 4)). A host without a number has one worker."""
     hosts = []
     for part in text.split(","):
-        name, colon, count = part.strip().rpartition(":")
-        name, count = (name, count) if colon else (count, "1")
-        if not name or not count.isdigit() or int(count) < 1:
+        found = parse_host(part)
+        if found is None:
             raise ConfigurationError(
                 f"--hosts must be a list such as a:4,b:4 (host:workers); cannot parse {part.strip()!r} in {text!r}"
             )
-        hosts.append((name, int(count)))
+        hosts.append(found)
     return tuple(hosts)
+
+
+def parse_host(text: str) -> tuple[str, int] | None:
+    """Parse 'a:4' into ('a', 4), or return None. A host without a number has one worker."""
+    name, colon, count = text.strip().rpartition(":")
+    name, count = (name, count) if colon else (count, "1")
+    if not _HOST.fullmatch(name) or not re.fullmatch("[0-9]{1,9}", count) or int(count) < 1:
+        return None
+    return name, int(count)
 
 
 def parse_setting(text: str) -> tuple[str, str]:

@@ -17,20 +17,21 @@ from collections.abc import Iterator
 
 from ..base import MXNetError
 from ..comm import listener, wire
-from ..comm.child import Child, Failure
 from ..comm.jobspec import JobSpec, new_job
 from ..comm.output import say
 from ..comm.secret import checked, find, public, read
-from ..comm.store import Member, PeerError, StoreClient, StoreServer
+from ..comm.store import StoreClient, StoreServer
 from ..comm.supervision import Interrupts, Verdict, supervise
 from ..comm.tree import Tree
 from ..comm.world import address_towards
 from ..programs import STARTUP
+from .agent import Agent
+from .council import Council, Delegate
+from .crew import Host
+from .elastic import Elastic, Here, There, verdict_of
 from .job import Job
-from .run import certificate, conclude, settings, start
+from .run import certificate, conclude, grace_of, settings, start, watched
 
-END = "launch/end"
-GOODBYE = 10.0  # seconds that node 0 waits until the others have ended their processes
 PROBE = 10.0  # timeout in seconds for one connection of the probe
 
 
@@ -53,33 +54,54 @@ def run(job: Job) -> int:
         assert job.rendezvous is not None
         council = None
         if job.node == 0 and not job.leash:
-            council = Council(stack.enter_context(open_store(job.rendezvous, secret, pem)), remote=range(1, job.nodes))
+            council = _council(job, stack.enter_context(open_store(job.rendezvous, secret, pem)))
         client = stack.enter_context(_join(job, secret, pem))
         host = os.environ.get("NEOMX_HOST") or address_towards(wire.split_address(job.rendezvous)[0])
-        try:
-            nodes = meet(client, job, host, secret, pem)
-        except MXNetError as error:
-            if council is None:
-                raise
-            council.part()  # so that the other nodes can read the error from the store
-            raise MXNetError(f"{error}{council.refusals()}") from error
-        verdict = council or Delegate(client, job.node)
+        nodes: list[Node] = []
+        if job.elastic is None or not job.leash:  # hosts that may change need not reach each other before the start
+            try:
+                nodes = meet(client, job, host, secret, pem)
+            except MXNetError as error:
+                if council is None:
+                    raise
+                council.part()  # so that the other nodes can read the error from the store
+                raise MXNetError(f"{error}{council.refusals()}") from error
         spec = spec_of(nodes, job, host, secret, pem)
-        interrupts = stack.enter_context(Interrupts())
+        interrupts = stack.enter_context(watched(job))
         tree = stack.enter_context(Tree(spec.job, job.node, job.logs))
         if job.leash:
             tree.listen(sys.stdin.fileno(), lambda: _let_loose(tree, interrupts))
-        start(tree, spec, job, interrupts)
+        verdict: Verdict
+        if job.elastic is None:
+            verdict = council or Delegate(client, job.node, tree.tell_workers)
+            start(tree, spec, job, interrupts)
+        elif isinstance(council, Elastic):
+            verdict = council
+            for node in nodes:
+                room = node.workers + job.spares_of(node.node)
+                machine = Host(f"node {node.node} ({node.name})", room, node.workers, node.node)
+                here = node.node == job.node
+                council.add(machine, Here(tree, spec, job.python) if here else There(council.server, node.node))
+            council.begin(tree)
+        else:
+            verdict = agent = Agent(client, tree.tell_workers, tree, spec, job.python)
+            agent.ready()
         supervise(tree, verdict, interrupts)
         verdict.part()
     return conclude(verdict, interrupts, quiet=job.leash)
+
+
+def _council(job: Job, store: StoreServer) -> Council:
+    if job.elastic is not None:
+        return verdict_of(job, store)
+    return Council(store, range(1, job.nodes), grace_of(job))
 
 
 def spec_of(nodes: list[Node], job: Job, host: str, secret: str, pem: str | None) -> JobSpec:
     """Return this node's part of the job."""
     assert job.rendezvous is not None
     return JobSpec(
-        job=nodes[0].job,
+        job=nodes[0].job if nodes else job.name,
         secret=secret,
         store=job.rendezvous,
         size=sum(node.workers for node in nodes),
@@ -119,7 +141,8 @@ def _credentials(job: Job) -> Iterator[tuple[Job, str, str | None]]:
     """Return the job with its variables, its secret and certificate, from ssh's stdin or from the user."""
     if job.leash:
         told = json.loads(sys.stdin.readline())
-        job = dataclasses.replace(job, environ=tuple((key, value) for key, value in told["environ"]))
+        environ = tuple((key, value) for key, value in told["environ"])
+        job = dataclasses.replace(job, environ=environ, name=told["job"])
         with tempfile.NamedTemporaryFile("w", prefix="neomx-", suffix=".pem") as file:
             file.write(told["tls"] or "")
             file.flush()
@@ -240,139 +263,3 @@ def _let_loose(tree: Tree, interrupts: Interrupts) -> None:
     if not os.read(sys.stdin.fileno(), 1):
         tree.forget(sys.stdin.fileno())
         interrupts.received.append(signal.SIGHUP)
-
-
-# ---- ending together ----
-
-
-def _interrupted(name: str, signum: int) -> Failure:
-    return Failure(name, -signum, socket.gethostname(), ["it was interrupted"])
-
-
-class Council(Verdict):
-    """The verdict of a job on several nodes, on the node with the store: collects failures and announces the end."""
-
-    def __init__(self, store: StoreServer, remote: range):
-        super().__init__(store)
-        self._server = store
-        self._remote = remote
-        self._heard = dict.fromkeys(remote, 0)
-        self._done: set[int] = set()
-
-    def ended(self, child: Child) -> None:
-        """Handle the exit of a process of this node, or of the ssh connection to another node."""
-        role, _, number = child.name.partition(" ")
-        if role == "node" and child.code == 0:
-            self._done.add(int(number))
-        else:
-            super().ended(child)
-
-    def over(self, running: bool) -> bool:
-        """Whether no node works any more, or one failed and the others had time to report errors."""
-        for node in self._remote:
-            self._hear(node)
-        return super().over(running or len(self._done) < len(self._remote))
-
-    def _hear(self, node: int) -> None:
-        while (report := self._server.get(f"launch/failed/{node}/{self._heard[node]}")) is not None:
-            self._heard[node] += 1
-            self.failed(Failure(**json.loads(report)))
-        done = self._server.get(f"launch/done/{node}")
-        if done is not None and node not in self._done:
-            self._done.add(node)
-            self.successes += int(done)
-        member = self._server.roster().get(f"node {node}")
-        if member is not None and member.state == "gone" and not self.failures:
-            self.failed(Failure(member.name, 1, member.host, [f"its launcher is gone: {member.why}"]))
-
-    def announce(self, interrupted: int | None) -> None:
-        """Tell all nodes to end."""
-        failure = self.failure()
-        if interrupted is not None:
-            failure = _interrupted("the launcher of the job", interrupted)
-        self._server.set(END, json.dumps(failure and dataclasses.asdict(failure)).encode())
-
-    def part(self) -> None:
-        """Wait until the other nodes have ended their processes."""
-        limit = time.monotonic() + GOODBYE
-        while time.monotonic() < limit and any(self._awaited(node) for node in self._remote):
-            time.sleep(0.05)
-
-    def refusals(self) -> str:
-        """Return how many peers were refused, for an error about a missing node."""
-        found = self._server.refusals
-        return f". {len(found)} connections were refused; the first: {found[0]}" if found else ""
-
-    def _awaited(self, node: int) -> bool:
-        member = self._server.roster().get(f"node {node}")
-        return member is not None and member.state == "here"
-
-
-class Delegate(Verdict):
-    """The verdict on the other nodes: reports failures to node 0 and reads from it when the job ends."""
-
-    def __init__(self, client: StoreClient, node: int):
-        self._client = client
-        self._node = node
-        self._told = 0
-        self._done = False
-        self._asked = 0.0
-        self._news = []
-        self.failures = []
-        self.lost = []
-        self.successes = 0
-
-    def failed(self, failure: Failure) -> None:
-        """Report a failed process of this node to node 0, which decides."""
-        self._tell(f"launch/failed/{self._node}/{self._told}", json.dumps(dataclasses.asdict(failure)))
-        self._told += 1
-
-    def over(self, running: bool) -> bool:
-        """Whether the job is over according to node 0."""
-        if not running and not self._done:
-            self._done = True
-            self._tell(f"launch/done/{self._node}", str(self.successes))
-        if self.failures:  # the store is lost, and node 0 with it
-            return True
-        if time.monotonic() - self._asked < 0.2:
-            return False
-        self._asked = time.monotonic()
-        try:
-            if not self._client.check([END]):
-                return False
-            said = json.loads(self._client.get(END))
-            self.failures = [Failure(**said)] if said else []
-        except PeerError as error:
-            self._lose(error)
-        return True
-
-    def _members(self) -> dict[str, Member]:
-        if not self._client.gone:  # a silent worker would be listed there
-            return {}
-        try:
-            told = self._client.roster()
-        except PeerError as error:
-            self._lose(error)
-            return {}
-        return {name: Member(name, m["host"], m["pid"], m["state"], m["why"]) for name, m in told.items()}
-
-    def announce(self, interrupted: int | None) -> None:
-        """Report a signal to this node's launcher, which ends the whole job."""
-        if interrupted is not None:
-            self.failed(_interrupted(f"the launcher of node {self._node}", interrupted))
-
-    def part(self) -> None:
-        """Do nothing: leaving the roll call is enough."""
-
-    def failure(self) -> Failure | None:
-        """Return the cause of the job's failure as reported by node 0."""
-        return self.failures[0] if self.failures else None
-
-    def _tell(self, key: str, value: str) -> None:
-        try:
-            self._client.set(key, value)
-        except PeerError as error:
-            self._lose(error)
-
-    def _lose(self, error: PeerError) -> None:
-        self.failures = [Failure("node 0", 1, self._client.address, [str(error)])]

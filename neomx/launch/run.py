@@ -12,16 +12,16 @@ import tempfile
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
-from ..comm.child import Failure
 from ..comm.jobspec import JobSpec, new_job
 from ..comm.output import say
 from ..comm.secret import checked, read
 from ..comm.store import StoreServer
-from ..comm.supervision import Interrupts, Verdict, supervise
+from ..comm.supervision import GRACE, SAVED, Interrupts, Verdict, supervise
 from ..comm.tree import Tree
 from ..comm.wire import split_address
 from ..programs import SERVER, STARTUP
-from .job import ConfigurationError, Job
+from .errors import ConfigurationError
+from .job import Job
 
 
 def run(job: Job) -> int:
@@ -31,7 +31,7 @@ def run(job: Job) -> int:
     _check_secret(job)
     if job.logs:
         _make_directory(job.logs)
-    if job.hosts:
+    if job.hosts or job.has_changing_hosts:
         return hosts.run(job)
     return nodes.run(job) if job.nodes > 1 else run_here(job)
 
@@ -56,16 +56,17 @@ def _make_directory(path: str) -> None:
 
 def run_here(job: Job) -> int:
     """Run a job on this machine only. Nothing listens beyond loopback."""
+    from . import elastic
+
     secret = secrets.token_hex(16)
     place = split_address(job.rendezvous) if job.rendezvous else ("127.0.0.1", 0)
     with contextlib.ExitStack() as stack:
         pem = stack.enter_context(certificate(job))
         store = stack.enter_context(contextlib.closing(StoreServer(*place, secret.encode(), pem)))
         store.start()
-        interrupts = stack.enter_context(Interrupts())
-        verdict = Verdict(store)
+        interrupts = stack.enter_context(watched(job))
         spec = JobSpec(
-            job=new_job(),
+            job=job.name or new_job(),
             secret=secret,
             store=store.address,
             size=job.local_workers,
@@ -77,9 +78,23 @@ def run_here(job: Job) -> int:
             extra=settings(job),
         )
         tree = stack.enter_context(Tree(spec.job, logs=job.logs))
-        start(tree, spec, job, interrupts)
+        if job.elastic is None:
+            verdict = Verdict(store, grace_of(job))
+            start(tree, spec, job, interrupts)
+        else:
+            verdict = elastic.here(job, store, tree, spec)
         supervise(tree, verdict, interrupts)
     return conclude(verdict, interrupts)
+
+
+def watched(job: Job) -> Interrupts:
+    """Return the record of the signals to this launcher."""
+    return Interrupts(forwards=True, grace=job.saving.patience)
+
+
+def grace_of(job: Job) -> float:
+    """Return the number of seconds that the other workers have after one has saved a checkpoint and ended."""
+    return GRACE if job.saving.patience is None else job.saving.patience
 
 
 def start(tree: Tree, spec: JobSpec, job: Job, interrupts: Interrupts) -> None:
@@ -96,28 +111,32 @@ def start(tree: Tree, spec: JobSpec, job: Job, interrupts: Interrupts) -> None:
 
 
 def settings(job: Job) -> tuple[tuple[str, str], ...]:
-    """The variables of every process: those that start sinks, then those of the user, which take precedence."""
-    return (*job.sinks, *job.environ)
+    """The variables of every process: those of options, then those of the user, which take precedence."""
+    return (*job.sinks, *job.saving.variables(), *_elastic_variables(job), *job.environ)
+
+
+def _elastic_variables(job: Job) -> tuple[tuple[str, str], ...]:
+    if job.elastic is None:
+        return ()
+    limits = (("NEOMX_ELASTIC_MIN", str(job.least)), ("NEOMX_ELASTIC_MAX", str(job.most)))
+    return (("NEOMX_ELASTIC", "1"), *limits, *([("NEOMX_SCALE_BATCH", "1")] if job.elastic.scale_batch else []))
 
 
 def conclude(verdict: Verdict, interrupts: Interrupts, quiet: bool = False) -> int:
     """Print what failed, unless another launcher does, and return the exit code."""
+    failure = verdict.failure()
+    if failure is None and verdict.saved:
+        if not quiet:
+            say(f"the job saved a checkpoint and ended early, with exit code {SAVED}: continue it with --resume")
+        return SAVED
     if interrupts.received:
         return 128 + interrupts.received[0]
-    failure = verdict.failure()
     if failure is None:
-        return 0
+        was_told = interrupts.requests and interrupts.grace is not None and not verdict.successes
+        return 128 + interrupts.requests[0] if was_told else 0
     if not quiet:
-        others = [other for other in verdict.failures if other is not failure]
-        alike = [other for other in others if failure.is_like(other) and not other.is_consequence]
-        say(failure.summary(alike) + _others([other for other in others if other not in alike]))
+        say(verdict.report(failure))
     return failure.exit_code
-
-
-def _others(failures: list[Failure]) -> str:
-    if not failures:
-        return ""
-    return "\nAfter it: " + ", ".join(f"{failure.name} ({failure.why})" for failure in failures)
 
 
 @contextlib.contextmanager

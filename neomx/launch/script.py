@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from ..comm.jobspec import python_path
 from ..programs import STARTUP
-from .job import ConfigurationError
+from .errors import ConfigurationError
 
 
 def is_program(argv: Sequence[str], commands: Container[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..comm.world import node_names
-from .job import ConfigurationError
+from .errors import ConfigurationError
 
 PORTS = range(20000, 30000)  # below the usual ephemeral ports
 

@@ -10,7 +10,7 @@ from launching import FAMILY, LIMIT, assert_gone, assert_they_go, family_of, lau
 from neomx.comm import supervision, wire
 from neomx.comm.store import THE_STORE, StoreClient, StoreServer
 from neomx.launch.cli import main
-from neomx.launch.nodes import Delegate
+from neomx.launch.council import Delegate
 from neomx.launch.run import _make_certificate as make_pem
 
 
