@@ -8,6 +8,7 @@ before it adds a new one. So a holder that is in the chain has every operation t
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 import threading
@@ -18,9 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..buckets import Courier
-from ..chain import Chains, Holder
+from ..chain import Chain, Chains, Holder
 from ..store import PeerError
-from ..wire import Connection, Refused, TimedOut, WireError
+from ..wire import Closed, Connection, Refused, TimedOut, WireError
 from . import messages as m
 from .messages import field
 from .replica import TAKEN, Replica
@@ -42,6 +43,7 @@ class Job:
     dial: Callable[[Holder, dict[str, Any]], Connection]  # connects to another process
     lost: Callable[[], dict[int, str]]  # workers that have ended, and why
     is_over: Callable[[], bool]  # whether all workers have ended
+    fail: Callable[[Exception], None]  # ends the process with an error
 
 
 class _Next:
@@ -50,16 +52,25 @@ class _Next:
     def __init__(self, holder: Holder, connection: Connection, is_near: bool, is_new: bool):
         self.holder, self.connection, self.is_near = holder, connection, is_near
         self.is_new = is_new  # whether it is not in the chain yet
-        self._courier = Courier(f"to {holder.name}")
+        self._courier: Courier | None = Courier(f"to {holder.name}")
+        self._guard = threading.Lock()
 
     def send(self, kind: int, meta: Any, *buffers: Any) -> Future[None]:
         """Send a frame."""
-        return self._courier.send(lambda: self.connection.send(kind, meta, *buffers))
+        with self._guard:
+            if self._courier is not None:
+                return self._courier.send(lambda: self.connection.send(kind, meta, *buffers))
+        failed: Future[None] = Future()
+        failed.set_exception(Closed("the connection to the next holder is closed"))
+        return failed
 
     def close(self) -> None:
         """Disconnect."""
         self.connection.close()
-        self._courier.close()
+        with self._guard:
+            courier, self._courier = self._courier, None
+        if courier is not None:
+            courier.close()
 
 
 class Keeper:
@@ -106,6 +117,9 @@ class Keeper:
             except PeerError as error:  # the process ends if the job's store is lost
                 _log.debug("%s, shard %d: %s", self.me.name, self.home, error)
                 self._ended.wait(_LOOK)
+            except Exception as error:  # the process ends, so that the other holders go on without it
+                self._job.fail(error)
+                return
 
     def _take_part(self) -> None:
         """Do what the chain asks of this holder, until the chain changes."""
@@ -147,11 +161,14 @@ class Keeper:
         self._tend()
         self.replica.lead(self._job.lost())
         self._service = service = Service(self.replica, self._job.host)
+        better = None
         try:
             while not self._ended.is_set():
                 chain = self._chains.read(self.home)
                 if chain is None or chain.holders[:1] != (self.me,):
                     return
+                if (better := self._better(chain)) is not None:
+                    break
                 self._tend()
                 self._wake.wait(_PAUSE if self._apart else _LOOK)
                 self._wake.clear()
@@ -159,6 +176,28 @@ class Keeper:
             self._service = None
             self.replica.follow()
             service.close()
+        if better is not None:
+            self._hand_over(better)
+
+    def _better(self, chain: Chain) -> Holder | None:
+        """Return the holder that should lead instead: the server itself, so that each server leads one shard."""
+        other = next((holder for holder in chain.holders if holder.server == self.home), self.me)
+        return other if other != self.me and self._chains.is_here(other) else None
+
+    def _hand_over(self, better: Holder) -> None:
+        """Let another holder lead, once all have the same. Workers repeat what was not acknowledged."""
+        limit = time.monotonic() + _PATIENCE
+        while not self.replica.is_settled:
+            if self._ended.wait(_PAUSE) or time.monotonic() > limit:
+                return
+            self._tend()
+        with self._tending:
+            chain = self._chains.read(self.home)
+            if chain is None or chain.holders[:1] != (self.me,) or better not in chain.holders:
+                return
+            if self._chains.change(self.home, chain, chain.led_by(better)):
+                _log.warning("%s leads shard %d of the parameters again", better.name, self.home)
+                self._tend()
 
     def serve(self, connection: Connection) -> None:
         """Serve a worker if this holder leads. Otherwise tell the worker to look again."""
@@ -175,7 +214,7 @@ class Keeper:
         try:
             connection = self._previous = self._job.dial(before, asked)
             try:
-                have = self.replica.begin_following(connection.send)
+                have = self.replica.begin_following(functools.partial(_answer, connection))
                 connection.send(m.FOLLOW, {"have": list(have.items()) if self._is_member else None})
                 self._receive(connection, before)
             finally:
@@ -257,6 +296,8 @@ class Keeper:
                 return
             threading.Thread(target=_drain, args=(filling,), daemon=True, name=f"fill {holder.name}").start()
             self._hear(after)
+        except PeerError as error:
+            _log.debug("%s, shard %d: %s", self.me.name, self.home, error)
         finally:
             after.close()
             with self._tending:
@@ -327,9 +368,10 @@ class Keeper:
                     return
                 expected = chain.after(self.me)
                 if self._next is not None:
-                    if not self._next.is_new and self._next.holder != expected:
-                        self._next.close()  # others have removed it from the chain
-                    return
+                    if self._next.holder == expected or (self._next.is_new and expected is None):
+                        return
+                    self._next.close()  # the chain has changed
+                    self._next = None
                 if expected is None:
                     self.replica.release()
                     return
@@ -338,6 +380,12 @@ class Keeper:
                     return
                 if self._chains.change(self.home, chain, chain.without(expected)):
                     _log.warning("%s is lost: %s still holds shard %d", expected.name, self.me.name, self.home)
+
+
+def _answer(connection: Connection, kind: int, meta: Any) -> None:
+    """Send a frame, unless the connection is lost, which the thread that receives notices."""
+    with contextlib.suppress(WireError):
+        connection.send(kind, meta)
 
 
 def _drain(filling: Iterator[Any]) -> None:

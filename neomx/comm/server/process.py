@@ -26,10 +26,11 @@ class Process:
         self.host = {**m.host_of(world), "life": secrets.token_hex(8)}
         self._service: Service | None = None
         self._keepers: dict[int, Keeper] = {}
+        self._failure: Exception | None = None
         if world.replicas <= 1:
             self._service = Service(self._make(world.rank), self.host)
             return
-        job = Job(self.host, self._make, self._dial, self._lost, self.is_over)
+        job = Job(self.host, self._make, self._dial, self._lost, self.is_over, self._fail)
         me = Holder(world.rank, self.host["life"])
         for distance in range(world.replicas):
             home = (world.rank - distance) % world.servers
@@ -69,7 +70,9 @@ class Process:
             keeper.end()
 
     def is_over(self) -> bool:
-        """Whether no worker is left."""
+        """Whether no worker is left. Raises an error of this process."""
+        if self._failure is not None:
+            raise self._failure
         members = self._store.roster()
         workers = [members.get(f"worker {rank}") for rank in range(self._world.size)]
         return all(worker is not None and worker["state"] != "here" for worker in workers)
@@ -80,6 +83,9 @@ class Process:
         world = self._world
         where = lambda rank: self._store.missing([f"worker {rank}"])  # noqa: E731
         return Replica(home, world.servers, world.size, world.timeout, self._make_rule, where, world.replicas)
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
 
     def _dial(self, holder: Holder, asked: dict[str, Any]) -> Connection:
         address = self._store.get_from(holder.name, f"server/{holder.server}").decode()

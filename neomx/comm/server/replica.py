@@ -44,8 +44,8 @@ class Replica:
         self.spaces: dict[int, Space] = {}
         self.is_complete = False  # whether it has everything that the holder before it has
         self._timeout, self._make_rule, self._whereabouts = timeout, make_rule, whereabouts
-        self._is_replicated = replicas > 1
-        self._leads = not self._is_replicated
+        self.is_replicated = replicas > 1
+        self._leads = not self.is_replicated
         self._guard = threading.RLock()
         self._outlet: Outlet | None = None
         self._is_followed = False
@@ -62,7 +62,7 @@ class Replica:
                 shard = Shard(self.workers, staleness, self._timeout, self._whereabouts)
                 if not self._leads:
                     shard.follow()
-                self.spaces[number] = space = Space(number, self.home, shard, self._make_rule, self._is_replicated)
+                self.spaces[number] = space = Space(number, self.home, shard, self._make_rule, self.is_replicated)
                 if self._is_followed:
                     feed = Feed(space, self._outlet)
                     shard.log.attach(feed)
@@ -79,6 +79,7 @@ class Replica:
         """Stop serving, and release the memory."""
         self.follow()
         for space in self._all():
+            space.shard.end()
             space.close()
 
     def _all(self) -> list[Space]:
@@ -150,7 +151,7 @@ class Replica:
     def await_holder(self) -> None:
         """Keep operations for another holder that is not connected yet. Nothing is acknowledged meanwhile."""
         with self._guard:
-            if self._is_followed:
+            if self._is_followed and self._outlet is None:
                 return
             self._outlet, self._is_followed = None, True
             for space in self._all():
@@ -272,7 +273,7 @@ class Replica:
             gradients.append(gradient)
         kept = {name: m.whole(meta[name]) for name in ("r", "z") if name in meta}
         update = Operation(m.UPDATE, kept, (), slots, gradients, self._heard(space, meta))
-        with shard.applying:
+        with shard.updating(slots, follows=True):
             if shared:
                 shard.required_rule().join(shared)
             shard.apply(update, _whole(meta, "n"))

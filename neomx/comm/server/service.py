@@ -77,12 +77,12 @@ class Service:
                     del self._visits[visit]
 
     def _serve(self, connection: Connection, space: Space, rank: int, stay: object) -> None:
-        why = "its connection to the server broke"
+        why, returns = "its connection to the server broke", self.replica.is_replicated
         try:
             Guest(self, space, rank, connection).talk()
-            why = "it has closed its store, as at the end of a program"
+            why, returns = "it has closed its store, as at the end of a program", False
         except Refused as error:
-            why = f"the server refused its message: {error}"
+            why, returns = f"the server refused its message: {error}", False
             raise
         except WireError:
             raise
@@ -90,7 +90,7 @@ class Service:
             _log.exception("server %d failed while serving %s", self.replica.home, connection)
             why = f"the server failed while serving it: {error!r}"
         finally:
-            space.shard.gone(rank, why, stay)
+            space.shard.gone(rank, why, stay, returns)
 
     def _welcome(self, hello: dict[str, Any]) -> tuple[int, Space]:
         try:

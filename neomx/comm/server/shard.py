@@ -16,6 +16,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -77,6 +78,7 @@ class Shard:
         self.log = Log()
         self.broken = ""
         self.joined: set[int] = set()  # ranks that were ever connected
+        self.has_ended = False
         self._leads = True  # whether it serves workers
         self._returning: set[int] = set()  # ranks that may reconnect to this leader
         self._return_until = 0.0
@@ -128,17 +130,21 @@ class Shard:
         self.heard[rank] = time.monotonic()
         self._changed.notify_all()
 
-    def gone(self, rank: int, why: str, stay: object = None) -> None:
+    def gone(self, rank: int, why: str, stay: object = None, returns: bool = False) -> None:
         """Handle the loss of a worker: discard what it did not commit, and notify workers that wait for it.
 
-        If `stay` is given, do nothing if the worker has reconnected since.
+        If `stay` is given, do nothing if the worker has reconnected since. If it `returns`, others wait for it.
         """
         with self._changed:
             if stay is not None and self._stays.get(rank) is not stay:
                 return
             self.living.discard(rank)
             self._returning.discard(rank)
-            self.lost.setdefault(rank, why)
+            if returns:
+                self._returning.add(rank)
+                self._return_until = time.monotonic() + NEWS
+            else:
+                self.lost.setdefault(rank, why)
             if not self.synchronous:
                 for slot in self.slots.values():
                     slot.parts.pop(rank, None)
@@ -230,12 +236,12 @@ class Shard:
         self._apply(complete)
 
     def _apply(self, slots: list[Slot]) -> None:
-        with self.applying:
-            for group in groups(self.log.ordered(slots)):
+        for group in groups(self.log.ordered(slots)):
+            with self.updating(group):
                 self._change(group, [slot.sum for slot in group], group[0].settings)
 
     def _commit_at_once(self, rank: int, slots: Sequence[Slot], settings: Settings | None) -> None:
-        with self.applying:
+        with self.updating(slots):
             slots = self.log.ordered(slots)
             self._change(slots, [slot.parts.get(rank) for slot in slots], settings, rank)
 
@@ -251,10 +257,9 @@ class Shard:
         self.apply(update)
 
     def apply(self, update: Operation, number: int | None = None) -> None:
-        """Append an update to the log and apply it. Call it with `applying` held."""
+        """Append an update to the log and apply it. Call it within `updating`."""
         slots, rank, settings = update.slots, update.meta.get("r"), update.settings
         if self.log.feed is not None:
-            self._await_buffers(slots, number)
             update.gradients = [slot.lasting(each) for slot, each in zip(slots, update.gradients, strict=True)]
         gradients = update.gradients
         number = self.log.append(update, number)
@@ -273,13 +278,25 @@ class Shard:
                     slot.operations[rank] = number
             self._changed.notify_all()
 
-    def _await_buffers(self, slots: Sequence[Slot], number: int | None) -> None:
-        """Wait until other holders no longer read the buffers of slots."""
-        with self._changed:
-            while any(slot.operation > self.log.held for slot in slots):
-                if number is None and not self._leads:
-                    raise Closed("this server does not lead the shard any more")
-                self._changed.wait(1.0)
+    @contextmanager
+    def updating(self, slots: Sequence[Slot], follows: bool = False) -> Iterator[None]:
+        """Hold `applying` when other holders no longer read the buffers of slots."""
+        while True:
+            with self._changed:
+                while not self._are_free(slots):
+                    if not self._leads and not follows:
+                        raise Closed("this server does not lead the shard any more")
+                    if self.has_ended:
+                        raise Closed("this server does not hold the shard any more")
+                    self._changed.wait(1.0)
+            with self.applying:
+                if self._are_free(slots):  # no other worker has used them meanwhile
+                    yield
+                    return
+
+    def _are_free(self, slots: Sequence[Slot]) -> bool:
+        held = self.log.held
+        return self.log.feed is None or all(slot.operation <= held for slot in slots)
 
     def _update(self, slots: Sequence[Slot], gradients: Sequence[Pushed], settings: Settings | None) -> None:
         there = [(slot, gradient) for slot, gradient in zip(slots, gradients, strict=True) if gradient is not None]
@@ -481,6 +498,11 @@ class Shard:
         with self._changed:
             self._leads = False
             self._changed.notify_all()
+
+    def end(self) -> None:
+        """Stop serving workers and following another holder."""
+        self.has_ended = True
+        self.follow()
 
     def lead(self) -> None:
         """Serve workers from now on. They repeat what this holder has not received from the previous leader."""
