@@ -75,6 +75,7 @@ def remote_command(job: Job, node: int, store: str) -> str:
         str(node),
     ]
     command += ["--rdzv", store, "-n", str(job.hosts[node][1]), "-s", str(job.servers), "--timeout", f"{job.timeout:g}"]
+    command += ["--server-replicas", str(job.server_replicas)]
     command += ["--logs", job.logs] if job.logs else []
     command += ["-m", *job.command] if job.module else job.command
     given = [

@@ -22,7 +22,7 @@ from ..comm.jobspec import JobSpec, new_job
 from ..comm.output import say
 from ..comm.secret import checked, find, public, read
 from ..comm.store import Member, PeerError, StoreClient, StoreServer
-from ..comm.supervision import Interrupts, Verdict, supervise
+from ..comm.supervision import EndedServers, Interrupts, Verdict, supervise
 from ..comm.tree import Tree
 from ..comm.world import address_towards
 from ..programs import STARTUP
@@ -42,6 +42,7 @@ class Node:
     name: str
     workers: int
     servers: int
+    server_replicas: int
     probe: str
     job: str
 
@@ -88,6 +89,7 @@ def spec_of(nodes: list[Node], job: Job, host: str, secret: str, pem: str | None
         node=job.node,
         nodes=job.nodes,
         servers=job.servers,
+        server_replicas=job.server_replicas,
         host=host,
         timeout=job.timeout,
         tls=pem,
@@ -179,7 +181,8 @@ def meet(client: StoreClient, job: Job, host: str, secret: str, pem: str | None)
     """
     with contextlib.closing(wire.listen(host)) as listening:
         here = wire.join_address(host, listening.getsockname()[1])
-        me = Node(job.node, socket.gethostname(), job.local_workers, job.servers, here, new_job())
+        servers = job.servers, job.server_replicas
+        me = Node(job.node, socket.gethostname(), job.local_workers, *servers, here, new_job())
         client.set(f"launch/node/{job.node}", json.dumps(dataclasses.asdict(me)))
         stop = listener.serve(listening, secret.encode(), pem, lambda peer: None, lambda error: None, here)
         try:
@@ -210,6 +213,9 @@ def _gather(client: StoreClient, job: Job) -> list[Node]:
         raise MXNetError(
             f"-s must be the same on every node; received {', '.join(f'node {n.node}: {n.servers}' for n in nodes)}"
         )
+    if len({node.server_replicas for node in nodes}) > 1:
+        given = ", ".join(f"node {n.node}: {n.server_replicas}" for n in nodes)
+        raise MXNetError(f"--server-replicas must be the same on every node; received {given}")
     return nodes
 
 
@@ -321,9 +327,18 @@ class Delegate(Verdict):
         self.failures = []
         self.lost = []
         self.successes = 0
+        self.servers = EndedServers(self._value)
+
+    def _value(self, key: str) -> bytes | None:
+        """Return a value of the job's store, or None."""
+        try:
+            return self._client.get(key) if self._client.check([key]) else None
+        except PeerError:
+            return None
 
     def failed(self, failure: Failure) -> None:
         """Report a failed process of this node to node 0, which decides."""
+        self.servers.tolerates(failure.name)
         self._tell(f"launch/failed/{self._node}/{self._told}", json.dumps(dataclasses.asdict(failure)))
         self._told += 1
 
