@@ -154,7 +154,7 @@ def _last_state(line: bytes) -> bytes:
 class Log:
     """A file with the output of one process. If the disk is full, lines are lost and a message is shown once."""
 
-    def __init__(self, path: str, screen: Screen, mode: str) -> None:
+    def __init__(self, path: str, screen: Screen, mode: Literal["ab", "wb"]) -> None:
         self._file: BinaryIO = open(path, mode, buffering=0)  # noqa: SIM115 - closed by `close`
         self._screen, self._losing = screen, False
 
