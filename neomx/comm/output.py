@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import time
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 TAIL = 20  # last lines of each process, kept for failure reports
 LONGEST = 1 << 16  # maximum bytes of a line; longer ones are split
