@@ -43,6 +43,7 @@ class Job:
     dial: Callable[[Holder, dict[str, Any]], Connection]  # connects to another process
     lost: Callable[[], dict[int, str]]  # workers that have ended, and why
     is_over: Callable[[], bool]  # whether all workers have ended
+    joined: Callable[[int, bool], None]  # notes a shard that is held now, and whether another server was lost before
     fail: Callable[[Exception], None]  # ends the process with an error
 
 
@@ -135,12 +136,18 @@ class Keeper:
             if chain.holders:
                 self._follow(chain.tail)
             return
-        self._is_member = True
+        self._join(chain)
         before = chain.before(self.me)
         if before is None:
             self._lead()
         else:
             self._follow(before)
+
+    def _join(self, chain: Chain) -> None:
+        """Note that this holder is in the chain."""
+        if not self._is_member:
+            self._is_member = True
+            self._job.joined(self.home, bool(chain.lost))
 
     def _start_over(self) -> None:
         """Discard what this holder has, after others have removed it from the chain, or before it was complete."""
@@ -196,7 +203,7 @@ class Keeper:
             if chain is None or chain.holders[:1] != (self.me,) or better not in chain.holders:
                 return
             if self._chains.change(self.home, chain, chain.led_by(better)):
-                _log.warning("%s leads shard %d of the parameters again", better.name, self.home)
+                _log.info("%s leads shard %d of the parameters again", better.name, self.home)
                 self._tend()
 
     def serve(self, connection: Connection) -> None:
@@ -252,7 +259,7 @@ class Keeper:
         if chain is None:
             return False
         if self.me in chain.holders:
-            self._is_member = True
+            self._join(chain)
             return chain.before(self.me) == before and self._chains.is_here(before)
         return not self._is_member and chain.holders[-1:] == (before,)
 
@@ -266,9 +273,9 @@ class Keeper:
                 return
             shorter = chain.without(before)
             if self._is_lost(before) and self._chains.change(self.home, chain, shorter):
-                leads = shorter.head == self.me
-                what = f"leads shard {self.home} of the parameters now" if leads else f"still holds shard {self.home}"
-                _log.warning("%s is lost: %s %s", before.name, self.me.name, what)
+                if shorter.head == self.me:
+                    what = "shard %d of the parameters is on %s now, with all updates: %s is lost"
+                    _log.warning(what, self.home, self.me.name, before.name)
                 return
 
     def _is_lost(self, neighbor: Holder) -> bool:
@@ -356,8 +363,6 @@ class Keeper:
                     return
                 if self._chains.change(self.home, chain, chain.with_(after.holder)):
                     after.is_new = False
-                    if chain.lost:
-                        _log.warning("%s holds shard %d of the parameters again", after.holder.name, self.home)
 
     def _tend(self) -> None:
         """Remove the next holder from the chain if it is lost, and wait for the one after it, or for none."""
@@ -379,7 +384,7 @@ class Keeper:
                 if not self._is_lost(expected):
                     return
                 if self._chains.change(self.home, chain, chain.without(expected)):
-                    _log.warning("%s is lost: %s still holds shard %d", expected.name, self.me.name, self.home)
+                    _log.info("%s is lost: %s still holds shard %d", expected.name, self.me.name, self.home)
 
 
 def _answer(connection: Connection, kind: int, meta: Any) -> None:

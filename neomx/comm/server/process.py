@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from typing import Any
 
@@ -15,6 +16,7 @@ from .replica import Replica
 from .service import Service
 from .space import MakeRule
 
+_log = logging.getLogger("neomx")
 _ATTEMPT = 2.0  # seconds to connect to another server
 
 
@@ -30,7 +32,8 @@ class Process:
         if world.replicas <= 1:
             self._service = Service(self._make(world.rank), self.host)
             return
-        job = Job(self.host, self._make, self._dial, self._lost, self.is_over, self._fail)
+        self._joined: set[int] = set()
+        job = Job(self.host, self._make, self._dial, self._lost, self.is_over, self._join, self._fail)
         me = Holder(world.rank, self.host["life"])
         for distance in range(world.replicas):
             home = (world.rank - distance) % world.servers
@@ -83,6 +86,12 @@ class Process:
         world = self._world
         where = lambda rank: self._store.missing([f"worker {rank}"])  # noqa: E731
         return Replica(home, world.servers, world.size, world.timeout, self._make_rule, where, world.replicas)
+
+    def _join(self, home: int, again: bool) -> None:
+        """Tell when all shards have as many holders as before a loss."""
+        self._joined.add(home)
+        if again and len(self._joined) == len(self._keepers):
+            _log.warning("%s holds all updates of its shards of the parameters again", self._world.name)
 
     def _fail(self, error: Exception) -> None:
         self._failure = error
