@@ -131,11 +131,11 @@ class Child:
     """A process in its own session, so that all its descendants can be ended with it."""
 
     def __init__(self, command: Command, logs: str | None, screens: tuple[Screen, Screen]):
-        self.name = command.name
+        self.name, self.command = command.name, command
         self.code: int | None = None
         self.tail: collections.deque[bytes] = collections.deque(maxlen=TAIL)
         self.sinks: dict[int, StreamOutput] = {}
-        self._log = open_log(logs, command.name, screens[1])
+        self._log = open_log(logs, command.name, screens[1], again="NEOMX_JOINS" in command.environ)
         channels = _channels(command, screens)
         try:
             self.process = subprocess.Popen(

@@ -12,6 +12,7 @@ from .world import DEFAULT_TIMEOUT
 
 _OF_A_JOB = frozenset(
     ("NEOMX_ROLE", "NEOMX_NODE", "NEOMX_NODES", "NEOMX_SERVERS", "NEOMX_SERVER_ID", "NEOMX_STORE", "NEOMX_JOB")
+    + ("NEOMX_SERVER_REPLICAS", "NEOMX_JOINS")
     + ("NEOMX_SECRET", "NEOMX_INSECURE", "NEOMX_TLS", "NEOMX_TIMEOUT", "NEOMX_HOST")
     + ("NEOMX_ELASTIC", "NEOMX_ELASTIC_MIN", "NEOMX_ELASTIC_MAX", "NEOMX_SCALE_BATCH", "NEOMX_JOINS")
     + ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -31,6 +32,7 @@ class JobSpec:
     node: int = 0
     nodes: int = 1
     servers: int = 0
+    server_replicas: int = 1
     host: str = "127.0.0.1"
     timeout: float = DEFAULT_TIMEOUT
     tls: str | None = None
@@ -70,6 +72,7 @@ class JobSpec:
             "NEOMX_NODE": self.node,
             "NEOMX_NODES": self.nodes,
             "NEOMX_SERVERS": self.servers,
+            "NEOMX_SERVER_REPLICAS": self.server_replicas,
             "NEOMX_STORE": self.store,
             "NEOMX_JOB": self.job,
             "NEOMX_SECRET": self.secret,

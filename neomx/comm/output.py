@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import time
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 TAIL = 20  # last lines of each process, kept for failure reports
 LONGEST = 1 << 16  # maximum bytes of a line; longer ones are split
@@ -154,8 +154,8 @@ def _last_state(line: bytes) -> bytes:
 class Log:
     """A file with the output of one process. If the disk is full, lines are lost and a message is shown once."""
 
-    def __init__(self, path: str, screen: Screen) -> None:
-        self._file: BinaryIO = open(path, "wb", buffering=0)  # noqa: SIM115 - closed by `close`
+    def __init__(self, path: str, screen: Screen, mode: Literal["ab", "wb"]) -> None:
+        self._file: BinaryIO = open(path, mode, buffering=0)  # noqa: SIM115 - closed by `close`
         self._screen, self._losing = screen, False
 
     def write(self, data: bytes) -> None:
@@ -216,9 +216,12 @@ def say(text: str) -> None:
         write_through(sys.stderr, f"neomx: {text}\n".encode())
 
 
-def open_log(directory: str | None, name: str, screen: Screen) -> Log | None:
-    """Open DIR/worker-3.log for worker 3, or return None without a directory. Write errors are shown on `screen`."""
+def open_log(directory: str | None, name: str, screen: Screen, again: bool = False) -> Log | None:
+    """Open DIR/worker-3.log for worker 3, or return None without a directory. Write errors are shown on `screen`.
+
+    If the process is started `again`, keep what an earlier one with this name has written.
+    """
     if directory is None:
         return None
     os.makedirs(directory, exist_ok=True)
-    return Log(os.path.join(directory, name.replace(" ", "-") + ".log"), screen)
+    return Log(os.path.join(directory, name.replace(" ", "-") + ".log"), screen, "ab" if again else "wb")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import math
 import signal
 import threading
@@ -11,10 +13,12 @@ from types import FrameType
 from typing import Any, Protocol
 
 from . import guard
-from .child import Child, Failure
+from .chain import Holder, survives
+from .child import Child, Command, Failure
 from .store import TOLERATES_LOSS, Member
 from .tree import Tree
 
+RESTARTS = 10  # how often a server is started again
 FAREWELL = 5.0  # seconds for the other processes to report their errors after one has failed
 GRACE = 30.0  # seconds for the workers to save a checkpoint after a signal, or after one of them has done so
 SAVED = 75  # exit code of a worker that saved a checkpoint and ended because of a signal, and then of the launcher
@@ -73,6 +77,34 @@ class Blackboard(Protocol):
         """Return all that ever joined, by name."""
 
 
+class EndedServers:
+    """The parameter servers that have ended, whose replicas may continue. `get` returns a value of the job's store."""
+
+    def __init__(self, get: Callable[[str], bytes | None]):
+        self._get = get
+        self._dead: set[Holder] = set()
+        self._losses = collections.Counter[str]()
+        self._restarts: set[str] = set()
+
+    def tolerates(self, name: str) -> str:
+        """Note that a process has failed. If it is a server without which the job continues, return how."""
+        role, _, number = name.partition(" ")
+        if role != "server" or not survives(self._get, self._dead, int(number)):
+            return ""
+        self._losses[name] += 1
+        if self._losses[name] > RESTARTS:
+            return f"the job continues with its replicas; it was restarted {RESTARTS} times and is not started again"
+        self._restarts.add(name)
+        return "the job continues with its replicas, and it is started again"
+
+    def again(self, child: Child) -> Command | None:
+        """Return the command that starts a server again, if it ended and shall be."""
+        if child.name not in self._restarts:
+            return None
+        self._restarts.remove(child.name)
+        return dataclasses.replace(child.command, environ={**child.command.environ, "NEOMX_JOINS": "1"})
+
+
 class Verdict:
     """Decides from the exits of processes when a job is over and whether it failed, for one node or several.
 
@@ -92,6 +124,7 @@ class Verdict:
         self.saved = 0  # workers that saved a checkpoint and ended because of a signal
         self._since = 0.0
         self._saved_since = 0.0
+        self.servers = EndedServers(store.get)
 
     def ended(self, child: Child) -> None:
         """Handle the exit of a process of this node."""
@@ -114,6 +147,9 @@ class Verdict:
         if failure.name.startswith("worker") and self._store.get(TOLERATES_LOSS) is not None:
             self._news.append(f"{failure.name} on {failure.host} is lost ({failure.why}); the job continues without it")
             self.lost.append(failure)
+            return
+        if how := self.servers.tolerates(failure.name):
+            self._news.append(f"{failure.name} on {failure.host} is lost ({failure.why}); {how}")
             return
         if not self.failures:
             self._news.append(f"{failure.name} on {failure.host} ended with {failure.why}")
@@ -196,6 +232,8 @@ def supervise(tree: Tree, verdict: Verdict, interrupts: Interrupts, parting: flo
                 tree.say(f"{name} received: the workers have {interrupts.grace:g} s to save a checkpoint")
         for child in tree.watch(0.05):
             verdict.ended(child)
+            if (command := verdict.servers.again(child)) is not None:
+                tree.start(command)
         verdict.tick()
         for text in verdict.news():
             tree.say(text)

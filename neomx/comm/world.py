@@ -46,6 +46,7 @@ class World:
     node: int = 0  # -1: determined by comparing host names
     nodes: int = 1
     servers: int = 0
+    replicas: int = 1  # number of servers that hold each shard of the parameters
     store: str | None = None  # address of the job's store
     agent: str | None = None  # address of torchrun's store, used to exchange the address of ours
     hosts_store: bool = False  # whether this process hosts the job's store
@@ -126,6 +127,7 @@ def _neomx(environ: Mapping[str, str]) -> World | None:
         node=_int(environ, "NEOMX_NODE", 0),
         nodes=_int(environ, "NEOMX_NODES", 1),
         servers=_int(environ, "NEOMX_SERVERS", 0),
+        replicas=_int(environ, "NEOMX_SERVER_REPLICAS", 1),
         store=environ["NEOMX_STORE"],
         job=environ.get("NEOMX_JOB", "job"),
         secret=secret.find(environ, environ.get("NEOMX_JOB", "job"), _is_here(environ["NEOMX_STORE"])),

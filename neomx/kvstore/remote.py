@@ -12,7 +12,7 @@ import torch
 from .. import optimizer as opt
 from ..base import MXNetError
 from ..comm import compress
-from ..comm.server import KeyAllocator, KeySpec, Segment, Settings, SparseRows, open_client
+from ..comm.server import Directory, KeyAllocator, KeySpec, Segment, Settings, SparseRows, open_client
 from ..comm.session import Session
 from ..comm.store import THE_STORE, TOLERATES_LOSS, PeerError
 from ..context import cpu
@@ -50,7 +50,8 @@ class RemoteStore(SharedStore):
             self._store.set(TOLERATES_LOSS, "1")
         self._number = next(_numbers)
         self._allocator = KeyAllocator(self._world.servers)
-        self._client = open_client(self._world, self._store, self._number, self._staleness)
+        directory = Directory(self._world, self._store, self._number, self._staleness)
+        self._client = open_client(directory, self._world.timeout, self._world.servers, self._world.rank)
         leave = weakref.finalize(self, self._client.close)
         leave.atexit = False  # the session ends its last round first
         self._session.at_close.append(leave)

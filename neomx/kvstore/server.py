@@ -11,20 +11,23 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from typing import NoReturn
 
 import torch
 
 from ..base import MXNetError
 from ..comm import listener, wire
-from ..comm.server import Gradient, KeySpec, Service, Settings, SparseRows, host_of, service_name
+from ..comm.chain import host_key
+from ..comm.server import Gradient, KeySpec, Process, Settings, SparseRows, service_name
 from ..comm.session import Session, close, session
 from ..comm.store import THE_STORE, PeerError
 from ..context import cpu
 from ..ndarray import NDArray
 from ..ndarray.sparse import RowSparseNDArray
+from ..ops.random import SampleRandom, drawing_from
 from ..optimizer import Optimizer, Updater, states
-from ..optimizer.remote import apply_settings
+from ..optimizer.remote import apply_settings, dump_part, join_part
 from .calls import Key
 
 _log = logging.getLogger("neomx")
@@ -39,6 +42,7 @@ class OptimizerRule:
         self._weights: dict[Key, tuple[torch.Tensor, NDArray]] = {}  # the same arrays at each step, because the updater
         self._gradients: dict[Key, NDArray] = {}  # builds plans for them
         self._settings: Settings | None = None
+        self.seed: int | None = None
 
     def update(
         self, specs: list[KeySpec], gradients: list[Gradient], weights: list[torch.Tensor], settings: Settings | None
@@ -49,7 +53,8 @@ class OptimizerRule:
             self._settings = settings
         arrays = [self._weight(spec, weight) for spec, weight in zip(specs, weights, strict=True)]
         slopes = [self._gradient(*each) for each in zip(specs, gradients, weights, strict=True)]
-        self._updater([spec.key for spec in specs], slopes, arrays)
+        with drawing_from(None if self.seed is None else SampleRandom((self.seed,))):
+            self._updater([spec.key for spec in specs], slopes, arrays)
         for array, weight in zip(arrays, weights, strict=True):
             if isinstance(array, RowSparseNDArray) and array._values is not weight:  # it was replaced
                 weight.copy_(array._data)
@@ -78,6 +83,15 @@ class OptimizerRule:
         other.set_states(states)
         other.check_states({spec.key: _array(spec, weight) for spec, weight in zip(specs, weights, strict=True)})
         self._updater, self._settings = other, None
+
+    def part(self, keys: Sequence[Key] | None) -> bytes:
+        """The states of some weights and the settings of the optimizer; with None, all but arrays."""
+        return dump_part(self._updater, keys)
+
+    def join(self, part: bytes) -> None:
+        """Replace the states and settings in a result of `part`."""
+        join_part(self._updater, part)
+        self._settings = None
 
 
 def _array(spec: KeySpec, weight: torch.Tensor) -> NDArray:
@@ -114,48 +128,39 @@ def serve(opened: Session, ended: threading.Event) -> None:
             f"{world.role!r}"
         )
     listening = wire.listen(world.host)
-    service = Service(
-        world.rank,
-        world.servers,
-        world.size,
-        host_of(world),
-        world.timeout,
-        OptimizerRule,
-        lambda rank: store.missing([f"worker {rank}"]),
-    )
+    process = Process(world, store, OptimizerRule)
     address = wire.join_address(world.host, listening.getsockname()[1])
     stop = listener.serve(
-        listening, world.secret, world.tls, service.handle, _refused, service_name(world.rank, address)
+        listening, world.secret, world.tls, process.handle, _refused, service_name(world.rank, address)
     )
-    store.on_gone(lambda name, why: _tell(service, name, why))
-    store.set(f"server/{world.rank}/host", json.dumps(host_of(world)))
+    store.on_gone(lambda name, why: _tell(process, name, why))
+    store.set(host_key(world.rank), json.dumps(process.host))
     store.set(f"server/{world.rank}", address)
+    process.start()
     try:
-        while not ended.wait(_LOOK) and not _is_over(opened):
+        while not ended.wait(_LOOK) and not _is_over(opened, process):
             pass
     finally:
         stop()
-        service.close()
+        process.close()
 
 
 def _refused(error: wire.WireError) -> None:
     _log.warning("refused: %s", error)
 
 
-def _tell(service: Service, name: str, why: str) -> None:
+def _tell(process: Process, name: str, why: str) -> None:
     role, _, number = name.partition(" ")
     if role == "worker" and number.isdigit():
-        service.lost(int(number), why)
+        process.lose(int(number), why)
 
 
-def _is_over(opened: Session) -> bool:
+def _is_over(opened: Session, process: Process) -> bool:
     """Whether no worker is left. Raise if the store of the job is lost."""
     assert opened.store is not None
     if why := opened.store.gone.get(THE_STORE):
         raise PeerError(f"this server exits because it lost the store of the job: {why}")
-    members = opened.store.roster()
-    workers = [members.get(f"worker {rank}") for rank in range(opened.world.size)]
-    return all(worker is not None and worker["state"] != "here" for worker in workers)
+    return process.is_over()
 
 
 def main() -> None:

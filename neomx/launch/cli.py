@@ -27,6 +27,7 @@ from .saving import Saving
 EXAMPLES = """examples:
   neomx run -n 2 train.py --epochs 3                 two workers on this machine
   neomx run -n 4 -s 2 train.py                       four workers, two parameter servers
+  neomx run -n 4 -s 2 --server-replicas 2 train.py   the same; one of the servers may die
   neomx run --layout data=2,tensor=2 train.py        as many workers as the layout needs
   neomx run --hosts a:4,b:4 train.py                 four workers on each of two machines, over ssh
   neomx run --nnodes 2 --node-rank 0 --rdzv a:29400 --secret-file FILE -n 4 train.py    the same, run on each machine
@@ -155,6 +156,13 @@ def _add_run(add: Callable[..., Any]) -> None:
         default=0,
         metavar="S",
         help="total number of parameter servers on all nodes (default 0: all-reduce)",
+    )
+    add(
+        "--server-replicas",
+        type=int,
+        default=1,
+        metavar="R",
+        help="number of servers that hold each parameter: R - 1 of them may die at the same time (default 1: none)",
     )
     add("--hosts", type=parse_hosts, default=(), metavar="a:4,b:4", help="hosts and their workers, started over ssh")
     add("--nnodes", dest="nodes", type=int, metavar="N", help="number of nodes; run the command on each")

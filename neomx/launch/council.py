@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 
 from ..comm.child import Child, Failure
 from ..comm.store import Member, PeerError, StoreClient, StoreServer
-from ..comm.supervision import SAVED, Verdict
+from ..comm.supervision import SAVED, EndedServers, Verdict
 
 END = "launch/end"
 GOODBYE = 10.0  # seconds that node 0 waits until the others have ended their processes
@@ -112,9 +112,18 @@ class Delegate(Verdict):
         self.lost = []
         self.successes = 0
         self.saved = 0
+        self.servers = EndedServers(self._value)
+
+    def _value(self, key: str) -> bytes | None:
+        """Return a value of the job's store, or None."""
+        try:
+            return self._client.get(key) if self._client.check([key]) else None
+        except PeerError:
+            return None
 
     def failed(self, failure: Failure) -> None:
         """Report a failed process of this node to node 0, which decides."""
+        self.servers.tolerates(failure.name)
         self._tell(f"launch/failed/{self._node}/{self._told}", json.dumps(dataclasses.asdict(failure)))
         self._told += 1
 

@@ -104,6 +104,7 @@ def remote_command(job: Job, node: int, workers: int, store: str) -> str:
     nodes = len(job.hosts) if job.elastic is None else node + 2  # later ones may follow
     command = [sys.executable, "-m", "neomx", "run", "--leash", "--nnodes", str(nodes), "--node-rank", str(node)]
     command += ["--rdzv", store, "-n", str(workers), "-s", str(job.servers), "--timeout", f"{job.timeout:g}"]
+    command += ["--server-replicas", str(job.server_replicas)]
     command += ["--elastic"] if job.elastic is not None else []
     command += ["--grace", f"{job.saving.patience:g}"] if job.saving.patience is not None else []
     command += ["--logs", job.logs] if job.logs else []

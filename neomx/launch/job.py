@@ -57,6 +57,7 @@ class Job:
     interpreter: tuple[str, ...] = ()  # options of Python, such as -u
     workers: int | None = None  # on each node
     servers: int = 0  # on all nodes together
+    server_replicas: int = 1  # servers that hold each parameter
     hosts: tuple[tuple[str, int], ...] = ()
     nodes: int = 1
     node: int = 0
@@ -116,6 +117,11 @@ class Job:
             )
         if self.servers < 0:
             raise ConfigurationError(f"-s must be 0 or more; received {self.servers}")
+        if not 1 <= self.server_replicas <= max(1, self.servers):
+            raise ConfigurationError(
+                "--server-replicas must be at least 1 and at most the number of servers; received --server-replicas "
+                f"{self.server_replicas} and -s {self.servers}"
+            )
         if self.hosts and self.workers is not None:
             counts = [count for _, count in self.hosts]
             sum_ = " + ".join(map(str, counts))

@@ -43,6 +43,7 @@ class Node:
     name: str
     workers: int
     servers: int
+    server_replicas: int
     probe: str
     job: str
 
@@ -110,6 +111,7 @@ def spec_of(nodes: list[Node], job: Job, host: str, secret: str, pem: str | None
         node=job.node,
         nodes=job.nodes,
         servers=job.servers,
+        server_replicas=job.server_replicas,
         host=host,
         timeout=job.timeout,
         tls=pem,
@@ -202,7 +204,8 @@ def meet(client: StoreClient, job: Job, host: str, secret: str, pem: str | None)
     """
     with contextlib.closing(wire.listen(host)) as listening:
         here = wire.join_address(host, listening.getsockname()[1])
-        me = Node(job.node, socket.gethostname(), job.local_workers, job.servers, here, new_job())
+        servers = job.servers, job.server_replicas
+        me = Node(job.node, socket.gethostname(), job.local_workers, *servers, here, new_job())
         client.set(f"launch/node/{job.node}", json.dumps(dataclasses.asdict(me)))
         stop = listener.serve(listening, secret.encode(), pem, lambda peer: None, lambda error: None, here)
         try:
@@ -233,6 +236,9 @@ def _gather(client: StoreClient, job: Job) -> list[Node]:
         raise MXNetError(
             f"-s must be the same on every node; received {', '.join(f'node {n.node}: {n.servers}' for n in nodes)}"
         )
+    if len({node.server_replicas for node in nodes}) > 1:
+        given = ", ".join(f"node {n.node}: {n.server_replicas}" for n in nodes)
+        raise MXNetError(f"--server-replicas must be the same on every node; received {given}")
     return nodes
 
 

@@ -72,6 +72,7 @@ def run_here(job: Job) -> int:
             size=job.local_workers,
             local_size=job.local_workers,
             servers=job.servers,
+            server_replicas=job.server_replicas,
             timeout=job.timeout,
             tls=pem,
             startup=STARTUP,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from ..base import MXNetError
+from . import states
 from .base import Index, Optimizer
+from .updater import Updater
 
 _ALWAYS_TOLD = ("wd", "rescale_grad", "clip_gradient")
 _COUNTS = ("num_update", "begin_num_update", "lr")
@@ -82,3 +85,31 @@ def is_setting(value: object) -> bool:
 
 def _number(value: Any) -> Any:
     return value if is_setting(value) else float(value)
+
+
+def dump_part(updater: Updater, keys: Collection[Index] | None) -> bytes:
+    """Return the states of some weights and the optimizer without those of others; with None, all but arrays."""
+    optimizer = copy.copy(updater.optimizer)
+    for name, value in vars(optimizer).items():
+        if isinstance(value, dict) and keys is not None:
+            setattr(optimizer, name, {index: each for index, each in value.items() if index in keys})
+        elif name in optimizer._arrays_by_index:
+            setattr(optimizer, name, {})
+    optimizer._all_index_update_counts = {0: optimizer._index_update_count}
+    return states.dumps({index: updater.states[index] for index in keys or () if index in updater.states}, optimizer)
+
+
+def join_part(updater: Updater, part: bytes) -> None:
+    """Replace the states and settings in a result of `dump_part`."""
+    found, other = states.loads(part)
+    mine = updater.optimizer
+    if other is None or type(other) is not type(mine):
+        raise MXNetError(f"expected the state of {type(mine).__name__}, received {type(other).__name__}")
+    updater.states.update(found)
+    updater.states_synced.update(dict.fromkeys(found, False))
+    mine._index_update_count.update(other._index_update_count)
+    for name, value in other.__getstate__().items():
+        if not isinstance(value, dict):
+            setattr(mine, name, value)
+        elif name not in ("_index_update_count", "_all_index_update_counts"):
+            getattr(mine, name).update(value)

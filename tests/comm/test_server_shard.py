@@ -13,8 +13,10 @@ from neomx.base import MXNetError
 from neomx.comm.server import arena
 from neomx.comm.server.allocation import KeyAllocator
 from neomx.comm.server.messages import KeySpec, Segment, SparseRows
+from neomx.comm.server.replica import Replica
 from neomx.comm.server.service import Service
-from neomx.comm.server.shard import Shard, Slot, merged
+from neomx.comm.server.shard import Shard
+from neomx.comm.server.slot import Slot, merged
 from neomx.comm.store import PeerError
 from neomx.comm.wire import Refused
 
@@ -229,7 +231,7 @@ def test_deadlock_of_workers_raises_immediately():
 
 
 def test_stores_of_different_kinds_are_refused_with_both_kinds():
-    service = Service(0, 1, 3, {}, LIMIT, lambda data: Recorder())
+    service = Service(Replica(0, 1, 3, LIMIT, lambda data: Recorder()), {})
     service._welcome({"rank": 0, "space": 0, "staleness": 0})
     for staleness, kind in ((None, "'dist_async'"), (2, "'dist_stale' with staleness=2")):
         with pytest.raises(Refused, match=f"worker 1 created a store of kind {kind}, others one of kind 'dist_sync'"):

@@ -26,7 +26,7 @@ import torch
 
 from neomx.base import MXNetError
 from neomx.comm import wire
-from neomx.comm.server import Service
+from neomx.comm.server import Replica, Service
 from neomx.comm.server import messages as m
 from neomx.comm.store import StoreClient, StoreServer
 from neomx.comm.wire.frames import HEADER
@@ -183,7 +183,7 @@ class Wire:
         }
 
     def new_service(self) -> Service:
-        return Service(0, 1, 2, {"node": 0, "host": "h"}, 0.01, OptimizerRule)
+        return Service(Replica(0, 1, 2, 0.01, OptimizerRule), {"node": 0, "host": "h"})
 
     def greet_caller(self, rng: random.Random) -> None:
         """A caller connects to a process that does not belong to the job."""

@@ -3,34 +3,40 @@
 Gradients are copied to the position of their slots in this worker's copy of a chunk. If the server shares that memory,
 a small frame announces them; otherwise the memory is sent. Pushes do not wait for a reply, but a slot is overwritten
 only after the server has used its previous push.
+
+If several processes hold a server's slots and the one that leads is lost, the client connects to the next one and
+repeats what was not acknowledged. The new leader knows how many commits of each slot it has, so none is applied twice.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import torch
 
 from ...base import MXNetError
-from ..buckets import Courier
-from ..store import NEWS, PeerError, StoreClient
-from ..wire import Connection, Frame, Into, TimedOut, WireError, as_bytes, connect
-from ..world import World
+from ..store import NEWS, THE_STORE, PeerError
+from ..wire import Frame, Into, TimedOut, WireError, as_bytes
 from . import messages as m
-from .arena import Chunk, attach, view
-from .messages import Key, KeySpec, Segment, Settings, SparseRows
+from .arena import Chunk
+from .directory import Directory
+from .messages import Key, KeySpec, Settings, SparseRows
+from .remote import Commit, Push, RemoteSlot, Server, memory_of, runs_of
 
 _NOTHING: Settings = {}
 Method = TypeVar("Method", bound=Callable[..., Any])
 _GRACE = 10.0  # seconds beyond the timeout after which a server that does not report late workers is itself late
+_TURNS = 20  # connections to a server in a row that may break before it replies to a request
+
+
+class _Broken(Exception):
+    """The connection to a server broke, and another process may lead it."""
 
 
 def _in_turn(method: Method) -> Method:
@@ -44,85 +50,21 @@ def _in_turn(method: Method) -> Method:
     return cast(Method, turn)
 
 
-class RemoteSlot:
-    """One segment of a key: its slot on a server, and its memory on this worker."""
+class Request(NamedTuple):
+    """A frame to a server that is answered. It may be sent again if another process takes the lead."""
 
-    def __init__(self, spec: KeySpec, segment: Segment, server: Server, number: int, chunk: int, offset: int):
-        self.spec, self.segment, self.server = spec, segment, server
-        self.number, self.chunk, self.offset = number, chunk, offset
-        shape = spec.shape_of(segment)
-        self.gradient = view(server.gradients[chunk].bytes, offset, shape, spec.dtype)
-        self.weight = view(server.weights[chunk], offset, shape, spec.dtype)
-        self.nbytes = self.weight.numel() * self.weight.element_size()
-        self.pending = False  # whether the server may not have read the gradient yet
-        self.open = False  # whether a push was not committed yet
-
-    def part(self, whole: torch.Tensor) -> torch.Tensor:
-        """Return this segment's elements of a tensor that contains the whole array, in its shape or flat."""
-        if len(self.spec.segments) == 1:
-            return whole
-        if whole.shape == self.spec.shape:
-            return whole[self.spec.rows_of(self.segment)]
-        return whole[self.segment.start : self.segment.stop]
-
-    def copy(self, whole: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (target, source) for copying the weight into a tensor of the whole array, in its shape or flat."""
-        part = self.part(whole)
-        return part, self.weight if self.weight.shape == part.shape else self.weight.view(part.shape)
-
-
-class Server:
-    """The connection to one server."""
-
-    def __init__(self, number: int, connection: Connection, is_near: bool):
-        self.number, self.connection, self.is_near = number, connection, is_near
-        self.name = f"server {number}"
-        self._courier = None if is_near else Courier(f"to {self.name}")
-        self._sent: Future[None] | None = None
-        self.slots: dict[int, RemoteSlot] = {}  # by number
-        self.gradients: dict[int, Chunk] = {}
-        self.weights: dict[int, torch.Tensor] = {}
-        self.writes: set[int] = set()  # chunks whose gradients the server can read directly
-        self.reads: set[int] = set()  # chunks whose weights this worker can read directly
-        self.told: Settings = {}  # settings that the server has
-
-    def send(self, kind: int, meta: Any, *buffers: Any) -> None:
-        """Send a frame. To another host it is sent in a thread, in order, so that backward continues meanwhile."""
-        if self._courier is None:
-            self.connection.send(kind, meta, *buffers)
-            return
-        if self._sent is not None and self._sent.done():
-            self._sent.result()
-        self._sent = self._courier.send(lambda: self.connection.send(kind, meta, *buffers))
-
-    def close(self) -> None:
-        """Disconnect after all pending frames are sent."""
-        with contextlib.suppress(WireError, TimeoutError):
-            self.send(m.BYE, None)
-            if self._sent is not None:
-                self._sent.result(_GRACE)
-        if self._courier is not None:
-            self._courier.close()
-        self.connection.close()
-
-    def news(self, settings: Settings) -> dict[str, Any]:
-        """Return the fields that tell the server about changed settings."""
-        told = self.told
-        changed = {
-            name: value
-            for name, value in settings.items()
-            if (known := told.get(name, self)) is not value and known != value
-        }
-        self.told.update(changed)
-        return {"s": changed} if changed else {}
+    server: Server
+    kind: int
+    meta: Any
+    buffers: Sequence[Any] = ()
 
 
 class Client:
     """The connections of one worker to all servers of a store. Thread-safe."""
 
-    def __init__(self, servers: list[Server], store: StoreClient, timeout: float, rank: int):
+    def __init__(self, servers: list[Server], directory: Directory, timeout: float, rank: int):
         self.servers, self.rank = servers, rank
-        self._store, self._timeout = store, timeout
+        self._directory, self._store, self._timeout = directory, directory.store, timeout
         self._failure: MXNetError | None = None
         self._turn = threading.RLock()
         self.keys: dict[Key, list[RemoteSlot]] = {}
@@ -133,10 +75,10 @@ class Client:
         if self._failure is not None:
             raise type(self._failure)(str(self._failure))
         try:
-            server.send(kind, meta, *buffers)
+            server.link.send(kind, meta, *buffers)
         except WireError as error:
             self._hear_last_words(server)
-            raise self._lost(server, error) from error
+            self._lose(server, error)
 
     def _hear_last_words(self, server: Server) -> None:
         """Raise the reason that a server sends before it closes the connection."""
@@ -144,8 +86,11 @@ class Client:
             self._receive(server, None, 0.2)
 
     def _receive(self, server: Server, into: Into | None, timeout: float) -> Frame:
-        frame = server.connection.receive(into, timeout)
+        frame = server.link.connection.receive(into, timeout)
+        if frame.kind == m.MOVED:
+            raise WireError(f"{server.name} does not lead any more")
         if frame.kind != m.FAILED:
+            server.turns = 0
             return frame
         message = f"{server.name}: {frame.meta['message']}"
         raise PeerError(message) if frame.meta["peer"] else MXNetError(message)
@@ -157,20 +102,28 @@ class Client:
             try:
                 return self._receive(server, into, 0.5)
             except TimedOut as error:
-                if time.monotonic() > deadline or server.name in self._store.gone:
-                    raise self._lost(server, error) from error
+                if time.monotonic() > deadline:
+                    self._fail(server, error)
+                if server.name in self._store.gone:
+                    self._lose(server, error)
             except WireError as error:
-                raise self._lost(server, error) from error
+                self._lose(server, error)
             except PeerError as error:
                 self._failure = error
                 raise
 
-    def _lost(self, server: Server, error: WireError) -> PeerError:
+    def _lose(self, server: Server, error: WireError) -> NoReturn:
+        """Raise for a lost connection: _Broken if another process can take the lead."""
+        if self._directory.is_replicated and THE_STORE not in self._store.gone:
+            raise _Broken(str(error)) from error
+        self._fail(server, error)
+
+    def _fail(self, server: Server, error: WireError) -> NoReturn:
         what = "does not answer" if isinstance(error, TimedOut) else "is gone"
         if what == "is gone":
             self._await_news(server)
         self._failure = PeerError(f"{server.name} {what}: {error}. {self._store.missing([server.name])}")
-        return self._failure
+        raise self._failure from error
 
     def _await_news(self, server: Server) -> None:
         """Wait until the roll call knows why a server is gone, which is later than the broken connection."""
@@ -179,22 +132,31 @@ class Client:
             while time.monotonic() < deadline and self._store.roster()[server.name]["state"] == "here":
                 time.sleep(0.02)
 
-    def _ask(self, server: Server, kind: int, meta: Any, *buffers: Any) -> Frame:
-        self._send(server, kind, meta, *buffers)
-        return self._answer(server)
+    def _ask(self, request: Request, into: Into | None = None) -> Frame:
+        """Send a request and return the reply, from another process if the first one is lost."""
+        while True:
+            with self._recovering(request.server):
+                self._send(request.server, request.kind, request.meta, *request.buffers)
+                return self._answer(request.server, into)
 
-    def _ask_all(self, kind: int, meta: Any, payloads: Iterable[bytes] | None = None) -> list[Frame]:
-        given = [(payload,) for payload in payloads] if payloads is not None else [()] * len(self.servers)
-        for server, payload in zip(self.servers, given, strict=True):
-            self._send(server, kind, meta, *payload)
-        return self._gather()
+    def _ask_all(self, requests: Sequence[Request], into: Sequence[Into] = ()) -> list[Frame]:
+        """Ask one request of each server at the same time. Return the replies, or raise the first refusal.
 
-    def _gather(self) -> list[Frame]:
-        """Collect a reply from every server, then raise the first refusal."""
+        `into` returns the memory for the reply to each; new memory by default.
+        """
+        sent = []
+        for request in requests:
+            with self._recovering(request.server):
+                self._send(request.server, request.kind, request.meta, *request.buffers)
+                sent.append(request.server)
         frames, refusals = [], []
-        for server in self.servers:
+        for request, memory in zip(requests, into or [_anywhere] * len(requests), strict=True):
+            frame = None
             try:
-                frames.append(self._answer(server, _anywhere))
+                if request.server in sent:
+                    with self._recovering(request.server):
+                        frame = self._answer(request.server, memory)
+                frames.append(frame or self._ask(request, memory))
             except PeerError:
                 raise
             except MXNetError as error:
@@ -206,7 +168,65 @@ class Client:
     def close(self) -> None:
         """Disconnect from all servers."""
         for server in self.servers:
-            server.close()
+            server.link.close()
+
+    # ---- another process takes the lead ----
+
+    @contextlib.contextmanager
+    def _recovering(self, server: Server) -> Iterator[None]:
+        """Within the block a server may be lost. Then this connects to the process that leads it next."""
+        try:
+            yield
+        except _Broken as error:
+            self._recover(server, error)
+
+    def _recover(self, server: Server, why: Exception) -> None:
+        """Connect to the process that leads a server, and repeat what was not acknowledged."""
+        while True:
+            turns = server.turns = server.turns + 1
+            if turns > _TURNS:
+                self._failure = PeerError(f"{server.name} closed {_TURNS} connections without a reply, the last: {why}")
+                raise self._failure
+            server.link.drop()
+            try:
+                server.link = self._directory.connect(server.number, again=True)
+            except PeerError as error:
+                self._failure = error
+                raise
+            try:
+                return self._resume(server)
+            except _Broken as error:
+                why = error
+            finally:
+                server.turns = turns  # only replies to other requests reset it
+
+    def _resume(self, server: Server) -> None:
+        """Map the memory of a new leader, and repeat the pushes and commits that it does not have."""
+        slots = list(server.slots.values())
+        self._send(server, m.RESUME, {"k": [slot.number for slot in slots]})
+        told = self._answer(server).meta
+        for chunk, (nbytes, name) in told["chunks"].items():
+            self._attach(server, int(chunk), nbytes, name)
+        for slot in slots:
+            slot.map()
+        commits = dict(zip(slots, told["commits"], strict=True))
+        if any(slot.commits - commits[slot] not in (0, 1) for slot in slots):
+            self._failure = PeerError(f"{server.name} does not have the updates that were acknowledged before")
+            raise self._failure
+        behind = [slot for slot in slots if slot.commits > commits[slot]]
+        self._repeat(server, [slot for slot in slots if slot.open or slot.commits > commits[slot]], behind)
+
+    def _repeat(self, server: Server, pushed: list[RemoteSlot], committed: list[RemoteSlot]) -> None:
+        """Push gradients again, and commit those that were committed."""
+        self._send_memory(server, [slot for slot in pushed if slot.pushed is True], {"c": 0})
+        for slot in pushed:
+            if isinstance(slot.pushed, Push):
+                self._send(server, slot.pushed.kind, {**slot.pushed.meta, "c": 0}, *slot.pushed.buffers)
+        alike: dict[int, list[RemoteSlot]] = {}
+        for slot in committed:
+            alike.setdefault(id(slot.commit), []).append(slot)
+        for slots in alike.values():
+            self._send_commit(server, slots, slots[0].commit)
 
     # ---- keys ----
 
@@ -214,12 +234,14 @@ class Client:
     def declare(self, specs: Sequence[KeySpec], values: Sequence[torch.Tensor]) -> None:
         """Declare keys. Worker 0 provides their initial values, flat and contiguous."""
         told = {"keys": [spec.told() for spec in specs]}
+        requests = []
         for server in self.servers:
             held = [(v, p) for e, v in zip(specs, values, strict=True) for p in e.segments if p.server == server.number]
-            self._send(server, m.DECLARE, told, *(v[p.start : p.stop] for v, p in held if self.rank == 0))
+            parts = [v[p.start : p.stop] for v, p in held if self.rank == 0]
+            requests.append(Request(server, m.DECLARE, told, parts))
         found: dict[Key, list[RemoteSlot]] = {spec.key: [] for spec in specs}
-        for server, answer in zip(self.servers, self._gather(), strict=True):
-            self._take_slots(server, specs, answer.meta, found)
+        for request, answer in zip(requests, self._ask_all(requests), strict=True):
+            self._take_slots(request, specs, answer.meta, found)
         for spec in specs:
             for old in self.keys.get(spec.key, ()):
                 del old.server.slots[old.number]
@@ -228,27 +250,33 @@ class Client:
                 slot.server.slots[slot.number] = slot
 
     def _take_slots(
-        self, server: Server, specs: Sequence[KeySpec], told: Any, found: dict[Key, list[RemoteSlot]]
+        self, request: Request, specs: Sequence[KeySpec], told: Any, found: dict[Key, list[RemoteSlot]]
     ) -> None:
-        for number, (nbytes, name) in told["chunks"].items():
-            if int(number) not in server.weights:
-                self._attach(server, int(number), nbytes, name)
+        server = request.server
+        while True:
+            with self._recovering(server):
+                for number, (nbytes, name) in told["chunks"].items():
+                    if int(number) not in server.link.weights:
+                        self._attach(server, int(number), nbytes, name)
+                break
+            told = self._ask(request, _anywhere).meta  # the chunks have other names at the process that leads now
         held = [(e, p) for e in specs for p in e.segments if p.server == server.number]
-        for (spec, segment), (number, chunk, offset) in zip(held, told["slots"], strict=True):
-            found[spec.key].append(RemoteSlot(spec, segment, server, number, chunk, offset))
+        for (spec, segment), (number, chunk, offset, commits) in zip(held, told["slots"], strict=True):
+            slot = RemoteSlot(spec, segment, server, number, chunk, offset)
+            slot.commits = commits
+            found[spec.key].append(slot)
 
     def _attach(self, server: Server, chunk: int, nbytes: int, name: str) -> None:
         """Share a chunk with its server if both are on one host and have enough memory."""
-        weights = attach(name, nbytes) if name and server.is_near else None
-        gradients = Chunk(nbytes, shared=weights is not None)
-        told = {"chunk": chunk, "name": gradients.name, "reads": weights is not None}
-        if self._ask(server, m.ATTACH, told).meta["shared"]:
-            server.writes.add(chunk)
-        if weights is not None:
-            server.reads.add(chunk)
-        gradients.close()
+        server.link.attach(chunk, nbytes, name)
+        reads = chunk in server.link.reads
+        gradients = server.gradients.get(chunk) or Chunk(nbytes, shared=reads)
+        self._send(server, m.ATTACH, {"chunk": chunk, "name": gradients.name, "reads": reads})
+        if self._answer(server).meta["shared"]:
+            server.link.writes.add(chunk)
+        if not self._directory.is_replicated:
+            gradients.close()
         server.gradients[chunk] = gradients
-        server.weights[chunk] = torch.zeros(nbytes, dtype=torch.uint8) if weights is None else weights
 
     # ---- pushing ----
 
@@ -269,18 +297,32 @@ class Client:
         ]
         with torch.no_grad():
             torch._foreach_copy_(memory, parts)
+        committed = Commit(settings, False) if commit else None
         for server, mine in self._by_server(slots):
-            self._push_to(server, mine, commit, settings)
+            self._note(mine, True, committed)
+            with self._recovering(server):
+                self._send_memory(server, mine, self._ending(server, committed))
 
-    def _push_to(self, server: Server, slots: list[RemoteSlot], commit: bool, settings: Settings) -> None:
-        near = [slot for slot in slots if slot.chunk in server.writes]
-        runs = ([near] if near else []) + _runs([slot for slot in slots if slot.chunk not in server.writes])
-        for run in runs:
-            meta = {"k": [slot.number for slot in run], "c": int(commit), **server.news(settings)}
-            payload = () if run is near else (_memory_of(run),)
-            self._send(server, m.PUSH, meta, *payload)
+    @staticmethod
+    def _note(slots: Sequence[RemoteSlot], pushed: Push | bool, committed: Commit | None) -> None:
+        """Note a push before it is sent, so that it is repeated if the server is lost."""
         for slot in slots:
-            slot.pending, slot.open = True, not commit
+            slot.push(pushed)
+            if committed is not None:
+                slot.close(committed)
+
+    @staticmethod
+    def _ending(server: Server, committed: Commit | None) -> dict[str, Any]:
+        """Return the fields of a push that tell whether it is committed."""
+        return {"c": 0} if committed is None else {"c": 1, **server.link.news(committed.settings)}
+
+    def _send_memory(self, server: Server, slots: list[RemoteSlot], ending: dict[str, Any]) -> None:
+        """Announce gradients in shared memory, and send the others."""
+        near = [slot for slot in slots if slot.chunk in server.link.writes]
+        runs = ([near] if near else []) + runs_of([slot for slot in slots if slot.chunk not in server.link.writes])
+        for run in runs:
+            payload = () if run is near else (memory_of(run),)
+            self._send(server, m.PUSH, {"k": [slot.number for slot in run], **ending}, *payload)
 
     @_in_turn
     def push_rows(self, key: Key, rows: SparseRows, commit: bool, settings: Settings = _NOTHING) -> None:
@@ -290,10 +332,10 @@ class Client:
         row = slots[0].spec.row
         for slot in slots:
             low, high = (int(torch.searchsorted(rows.indices, end // row)) for end in slot.segment[1:])
-            meta = {"k": [slot.number], "c": int(commit), "rows": high - low, **slot.server.news(settings)}
             indices, values = rows.indices[low:high] - slot.segment.start // row, rows.values[low:high].contiguous()
-            self._send(slot.server, m.PUSH_ROWS, meta, indices, values)
-            slot.pending, slot.open = True, not commit
+            if self._directory.is_replicated:
+                values = values.clone()  # the program may change them before they are acknowledged
+            self._push_frame(slot, m.PUSH_ROWS, {"rows": high - low}, (indices, values), commit, settings)
 
     @_in_turn
     def push_coded(
@@ -310,9 +352,23 @@ class Client:
         slots = self.keys[key]
         self._await_use([slot for slot in slots if not slot.open])
         for slot, (codec, data) in zip(slots, segments, strict=True):
-            meta = {"k": [slot.number], "c": int(commit), "codec": codec, **slot.server.news(settings)}
-            self._send(slot.server, m.PUSH_CODED, meta, data)
-            slot.pending, slot.open = True, not commit
+            self._push_frame(slot, m.PUSH_CODED, {"codec": codec}, (data,), commit, settings)
+
+    def _push_frame(
+        self,
+        slot: RemoteSlot,
+        kind: int,
+        fields: dict[str, Any],
+        buffers: tuple[torch.Tensor, ...],
+        commit: bool,
+        settings: Settings,
+    ) -> None:
+        """Push a gradient of one slot that is not in its memory."""
+        pushed = Push(kind, {"k": [slot.number], **fields}, buffers)
+        committed = Commit(settings, False) if commit else None
+        self._note([slot], pushed if self._directory.is_replicated else True, committed)
+        with self._recovering(slot.server):
+            self._send(slot.server, kind, {**pushed.meta, **self._ending(slot.server, committed)}, *buffers)
 
     @_in_turn
     def commit(self, keys: Sequence[Key], settings: Settings = _NOTHING, follows: bool = False) -> None:
@@ -322,11 +378,16 @@ class Client:
         """
         slots = [slot for key in keys for slot in self.keys[key]]
         self._await_use([slot for slot in slots if not slot.open])
+        committed = Commit(settings, follows)
         for server, mine in self._by_server(slots):
-            how = {"f": 1} if follows else server.news(settings)
-            self._send(server, m.COMMIT, {"k": [slot.number for slot in mine], **how})
             for slot in mine:
-                slot.pending, slot.open = True, False
+                slot.close(committed)
+            with self._recovering(server):
+                self._send_commit(server, mine, committed)
+
+    def _send_commit(self, server: Server, slots: list[RemoteSlot], commit: Commit) -> None:
+        how = {"f": 1} if commit.follows else server.link.news(commit.settings)
+        self._send(server, m.COMMIT, {"k": [slot.number for slot in slots], **how})
 
     def _await_use(self, slots: list[RemoteSlot]) -> None:
         """Wait until the servers have used earlier pushes."""
@@ -357,30 +418,36 @@ class Client:
 
     def _pull(self, slots: list[RemoteSlot], take: Callable[[list[RemoteSlot]], None], waits: bool = False) -> None:
         """Ask all servers concurrently, and process slots as soon as their servers report them ready."""
-        waiting = {}
-        for server, mine in self._by_server(slots):
-            self._send(server, m.PULL, {"k": [slot.number for slot in mine], **({"w": 1} if waits else {})})
-            waiting[server] = len(mine)
+        waiting = {server: {slot.number: slot for slot in mine} for server, mine in self._by_server(slots)}
+        unasked = list(waiting)
         while waiting:
-            for server in self._talking(waiting):
-                told = self._answer(server, functools.partial(self._room, server))
-                ready = [server.slots[number] for number in told.meta["k"]]
+            while unasked:
+                with self._recovering(unasked[-1]):
+                    self._send(unasked[-1], m.PULL, {"k": list(waiting[unasked[-1]]), **({"w": 1} if waits else {})})
+                    unasked.pop()
+            for server in self._talking(list(waiting)):
+                told = None
+                with self._recovering(server):
+                    told = self._answer(server, functools.partial(self._room, server))
+                if told is None:
+                    unasked.append(server)
+                    continue
+                ready = [waiting[server].pop(number) for number in told.meta["k"]]
                 for slot in ready:
                     slot.pending = slot.open
                 take(ready)
-                waiting[server] -= len(ready)
                 if not waiting[server]:
                     del waiting[server]
 
-    def _talking(self, waiting: dict[Server, int]) -> list[Server]:
+    def _talking(self, waiting: list[Server]) -> list[Server]:
         """Return the servers with data to receive. After half a second without data, return all of them."""
         if len(waiting) == 1:
-            return list(waiting)
+            return waiting
         poll = select.poll()
-        of_file = {server.connection.fileno(): server for server in waiting}
+        of_file = {server.link.connection.fileno(): server for server in waiting}
         for file in of_file:
             poll.register(file, select.POLLIN)
-        return [of_file[file] for file, _ in poll.poll(500)] or list(waiting)
+        return [of_file[file] for file, _ in poll.poll(500)] or waiting
 
     def _room(self, server: Server, kind: int, meta: Any, nbytes: int) -> memoryview:
         if kind != m.READY or not nbytes:
@@ -393,15 +460,14 @@ class Client:
         slots = self.keys[key]
         spec = slots[0].spec
         out = torch.empty(len(indices), *spec.shape[1:], dtype=spec.dtype)
-        parts = []
+        requests, parts = [], []
         for slot in slots:
             low, high = (int(torch.searchsorted(indices, end // spec.row)) for end in slot.segment[1:])
             if low < high:
-                parts.append((slot, out[low:high]))
                 wanted = indices[low:high] - slot.segment.start // spec.row
-                self._send(slot.server, m.PULL_ROWS, {"k": [slot.number]}, wanted)
-        for slot, part in parts:
-            self._answer(slot.server, functools.partial(_rows_into, part))
+                requests.append(Request(slot.server, m.PULL_ROWS, {"k": [slot.number]}, [wanted]))
+                parts.append(out[low:high])
+        self._ask_all(requests, [functools.partial(_rows_into, part) for part in parts])
         return out
 
     # ---- the optimizer ----
@@ -409,19 +475,29 @@ class Client:
     @_in_turn
     def set_optimizer(self, description: bytes, generation: int) -> None:
         """Set the optimizer of the servers; only that of worker 0 is used."""
-        self._ask_all(
-            m.OPTIMIZER, {"generation": generation}, [description if self.rank == 0 else b""] * len(self.servers)
-        )
+        self._act(m.OPTIMIZER, generation, [description] * len(self.servers))
 
     @_in_turn
     def states(self) -> list[bytes]:
         """Return the optimizer's states on each server."""
-        return [bytes(frame.payload) for frame in self._ask_all(m.STATES, {})]
+        return [bytes(frame.payload) for frame in self._ask_all([Request(each, m.STATES, {}) for each in self.servers])]
 
     @_in_turn
     def restore(self, states: Sequence[bytes], generation: int) -> None:
         """Set the optimizer's states on each server; only those of worker 0 are used."""
-        self._ask_all(m.RESTORE, {"generation": generation}, states if self.rank == 0 else [b""] * len(self.servers))
+        self._act(m.RESTORE, generation, states)
+
+    def _act(self, kind: int, generation: int, payloads: Sequence[bytes]) -> None:
+        """Ask all servers for an action that runs once, with the payload of worker 0."""
+        for server in self.servers:
+            server.link.told = {}  # they forget the settings of the optimizer before
+        meta = {"generation": generation}
+        self._ask_all(
+            [
+                Request(server, kind, meta, [payload] if self.rank == 0 else [])
+                for server, payload in zip(self.servers, payloads, strict=True)
+            ]
+        )
 
 
 def _rows_into(rows: torch.Tensor, kind: int, meta: Any, nbytes: int) -> memoryview:
@@ -432,35 +508,6 @@ def _anywhere(kind: int, meta: Any, nbytes: int) -> memoryview:
     return memoryview(bytearray(nbytes))
 
 
-def _runs(slots: list[RemoteSlot]) -> list[list[RemoteSlot]]:
-    """Group slots that are adjacent in memory."""
-    runs: list[list[RemoteSlot]] = []
-    for slot in sorted(slots, key=lambda slot: (slot.chunk, slot.offset)):
-        last = runs[-1][-1] if runs else None
-        if last is not None and last.chunk == slot.chunk and slot.offset - last.offset - last.nbytes < 64:
-            runs[-1].append(slot)
-        else:
-            runs.append([slot])
-    return runs
-
-
-def _memory_of(run: list[RemoteSlot]) -> torch.Tensor:
-    memory = run[0].server.gradients[run[0].chunk].bytes
-    return memory[run[0].offset : run[-1].offset + run[-1].nbytes]
-
-
-def open_client(world: World, store: StoreClient, space: int, staleness: int | None) -> Client:
-    """Connect to all servers of the job, whose addresses are in the job's store."""
-    servers = []
-    hello = {"name": world.name, "rank": world.rank, "space": space, "staleness": staleness, **m.host_of(world)}
-    for number in range(world.servers):
-        address = store.get_from(f"server {number}", f"server/{number}").decode()
-        theirs = json.loads(store.get_from(f"server {number}", f"server/{number}/host"))
-        try:
-            connection = connect(
-                address, world.secret, hello, world.tls, min(world.timeout, 30.0), m.service_name(number, address)
-            )
-        except WireError as error:
-            raise PeerError(f"server {number}: {error}. {store.missing([f'server {number}'])}") from error
-        servers.append(Server(number, connection, m.are_near(hello, theirs)))
-    return Client(servers, store, world.timeout, world.rank)
+def open_client(directory: Directory, timeout: float, servers: int, rank: int) -> Client:
+    """Connect to all servers of the job."""
+    return Client([Server(number, directory.connect(number)) for number in range(servers)], directory, timeout, rank)

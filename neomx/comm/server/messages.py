@@ -29,10 +29,27 @@ OPTIMIZER = 9  # the optimizer that applies pushes
 STATES = 10  # get the optimizer's states
 RESTORE = 11  # set the optimizer's states
 BYE = 12  # this worker disconnects
+RESUME = 13  # after a broken connection: report the memory, and which commits were applied
+# Actions of worker 0 that run once.
+SET_OPTIMIZER, LOAD_STATES = "set_optimizer", "load_optimizer_states"
+# From a server to the next one in the chain of a shard.
+SPACE = 16  # a store without its arrays
+FILL = 17  # weights and states of some slots
+FULL = 18  # the next server has everything
+UPDATE = 19  # gradients of a round, or those that one worker has committed
+KEYS = 20  # keys that worker 0 has declared
+ONCE = 21  # an action of worker 0
+JOINED = 22  # a worker starts, with its counts
+MEMORY = 23  # shared memory with gradients
+# From a server to the previous one.
+FOLLOW = 24  # send operations, after filling this server if it is new
+HELD = 25  # the operations of a store that were applied
+MAPPED = 26  # shared memory can be read
 # Replies of servers.
 DONE = 32
 READY = 33
 FAILED = 34
+MOVED = 35  # another server leads this shard, or will soon
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -188,6 +205,18 @@ def settings(said: Any) -> Settings:
     if not sound or not all(value is None or isinstance(value, (bool, int, float)) for value in plain):
         raise Refused(f"settings must be numbers, or lists of (key, number), received {said!r:.120}")
     return dict(said)
+
+
+def news(told: Settings, current: Settings) -> Settings:
+    """Return the settings that differ from those told before, and add them to these."""
+    nothing = object()
+    changed = {
+        name: value
+        for name, value in current.items()
+        if (known := told.get(name, nothing)) is not value and known != value
+    }
+    told.update(changed)
+    return changed
 
 
 def _is_unsound(value: Any) -> bool:

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,69 +17,80 @@ import torch
 from ...base import MXNetError
 from .. import compress
 from ..store import PeerError
-from ..wire import Connection, Frame, Refused, WireError, as_bytes
+from ..wire import Closed, Connection, Frame, Refused, WireError, as_bytes
 from . import messages as m
-from .arena import Arena, attach, view
-from .messages import KeySpec, SparseRows, field
-from .shard import Rule, Shard, Slot
+from .arena import attach, view
+from .messages import KeySpec, field
+from .replica import Replica
+from .slot import Slot
+from .space import Space, indices_of, rows_of
 
 _log = logging.getLogger("neomx")
 _SAMPLE = 256  # elements of a gradient that are checked for NaN
 _OPTIMIZER_LIMIT = 1 << 24  # maximum bytes of an optimizer's description
-MakeRule = Callable[[bytes], Rule]
-
-
-class Space:
-    """One store of the workers on this server: its shard and its memory."""
-
-    def __init__(self, shard: Shard, shared: bool):
-        self.shard = shard
-        self.arena = Arena(shared)
-        self.declaring = threading.Lock()
-        self.slots_made = 0
+_PARTING = 30.0  # seconds for the last request on a connection that is replaced
 
 
 class Service:
-    """Serves the stores of a job's workers. Call `handle` in a separate thread for each connection."""
+    """Serves the workers of a job from a replica that leads. Call `handle` in a separate thread for each connection."""
 
-    def __init__(
-        self,
-        number: int,
-        servers: int,
-        workers: int,
-        host: dict[str, Any],
-        timeout: float,
-        make_rule: MakeRule,
-        whereabouts: Callable[[int], str] = str,
-    ):
-        self.number, self.servers, self.workers, self.host, self.timeout = number, servers, workers, host, timeout
-        self.make_rule, self.whereabouts = make_rule, whereabouts
-        self._spaces: dict[int, Space] = {}
+    def __init__(self, replica: Replica, host: dict[str, Any]):
+        self.replica, self.host = replica, host
+        self._visits: dict[tuple[int, int], tuple[Connection, threading.Event]] = {}  # by store and rank
         self._guard = threading.Lock()
+        self._closed = False
 
     def handle(self, connection: Connection) -> None:
         """Serve one worker until it disconnects."""
+        left = threading.Event()
         try:
             rank, space = self._welcome(connection.peer)
-            stay = space.shard.join(rank)
+            again = connection.peer.get("again") is True
+            with self._visiting(connection, (space.number, rank), left, again):
+                stay = space.shard.join(rank, again)
+                self._serve(connection, space, rank, stay)
         except Refused as error:
             _tell(connection, error)
             raise
-        why = "its connection to the server broke"
+        finally:
+            left.set()
+
+    @contextlib.contextmanager
+    def _visiting(
+        self, connection: Connection, visit: tuple[int, int], left: threading.Event, again: bool
+    ) -> Iterator[None]:
+        """Remember a connection. If a worker connects again, its previous connection ends first."""
+        with self._guard:
+            before = self._visits.get(visit) if again else None
+        if before is not None:
+            before[0].close()
+            before[1].wait(_PARTING)
+        with self._guard:
+            if self._closed:
+                raise Closed("this server does not lead the shard any more")
+            self._visits.setdefault(visit, (connection, left))
+        try:
+            yield
+        finally:
+            with self._guard:
+                if visit in self._visits and self._visits[visit][0] is connection:
+                    del self._visits[visit]
+
+    def _serve(self, connection: Connection, space: Space, rank: int, stay: object) -> None:
+        why, returns = "its connection to the server broke", self.replica.is_replicated
         try:
             Guest(self, space, rank, connection).talk()
-            why = "it has closed its store, as at the end of a program"
+            why, returns = "it has closed its store, as at the end of a program", False
         except Refused as error:
-            _tell(connection, error)
-            why = f"the server refused its message: {error}"
+            why, returns = f"the server refused its message: {error}", False
             raise
         except WireError:
             raise
         except Exception as error:  # an internal error with one worker must not end the others
-            _log.exception("server %d failed while serving %s", self.number, connection)
+            _log.exception("server %d failed while serving %s", self.replica.home, connection)
             why = f"the server failed while serving it: {error!r}"
         finally:
-            space.shard.gone(rank, why, stay)
+            space.shard.gone(rank, why, stay, returns)
 
     def _welcome(self, hello: dict[str, Any]) -> tuple[int, Space]:
         try:
@@ -87,13 +98,9 @@ class Service:
             staleness = None if hello["staleness"] is None else m.whole(hello["staleness"])
         except (KeyError, ValueError) as error:
             raise Refused(f"expected the rank and store of a worker, received {hello!r:.80}: {error!r}") from None
-        if rank >= self.workers or number > 1 << 16:
-            raise Refused(f"a peer claims to be worker {rank} of {self.workers}, with store {number}")
-        with self._guard:
-            if number not in self._spaces:
-                shard = Shard(self.workers, staleness, self.timeout, self.whereabouts)
-                self._spaces[number] = Space(shard, shared=True)
-            space = self._spaces[number]
+        if rank >= self.replica.workers or number > 1 << 16:
+            raise Refused(f"a peer claims to be worker {rank} of {self.replica.workers}, with store {number}")
+        space = self.replica.open(number, staleness)
         if space.shard.staleness != staleness:
             raise Refused(
                 f"worker {rank} created a store of kind {_kind(staleness)}, others one of kind "
@@ -101,17 +108,15 @@ class Service:
             )
         return rank, space
 
-    def lost(self, rank: int, why: str) -> None:
-        """Handle the loss of a worker's process, as reported by the roll call."""
-        with self._guard:
-            spaces = list(self._spaces.values())
-        for space in spaces:
-            space.shard.gone(rank, why)
-
     def close(self) -> None:
-        """Release the memory."""
-        for space in self._spaces.values():
-            space.arena.close()
+        """End all connections, and wait until their last requests are handled."""
+        with self._guard:
+            self._closed = True
+            visits = list(self._visits.values())
+        for connection, _ in visits:
+            connection.close()
+        for _, left in visits:
+            left.wait(_PARTING)
 
 
 class Guest:
@@ -202,17 +207,13 @@ class Guest:
     # ---- keys and memory ----
 
     def _specs(self, meta: Any) -> list[KeySpec]:
-        specs = [KeySpec.heard(told, self.service.servers) for told in field(meta, "keys", list)]
+        specs = [KeySpec.heard(told, self.service.replica.servers) for told in field(meta, "keys", list)]
         if len({spec.key for spec in specs}) < len(specs):
             raise Refused(f"{self.connection} declared a key twice in one frame")
         return specs
 
-    def _held(self, specs: list[KeySpec]) -> list[tuple[KeySpec, m.Segment]]:
-        mine = self.service.number
-        return [(spec, segment) for spec in specs for segment in spec.segments if segment.server == mine]
-
     def _declared_bytes(self, specs: list[KeySpec]) -> int:
-        needed = sum((segment.stop - segment.start) * spec.dtype.itemsize for spec, segment in self._held(specs))
+        needed = sum(self.space.sizes(specs))
         if needed > _available_memory():
             raise Refused(f"{self.connection} declared keys of {needed} bytes, more than the available memory")
         return needed
@@ -221,31 +222,22 @@ class Guest:
         """Create the slots that worker 0 declares; check that other workers declare the same ones."""
         specs = self._specs(frame.meta)
         if self.rank == 0:
-            with self.space.declaring:
-                self._create(specs, self.shard.new(specs), frame.payload)
+            self.space.create(specs, frame.payload, self.connection)
         self.shard.agree(specs, self.rank)
-        slots = [self.shard.of_key[spec.name] for spec, _ in self._held(specs)]
-        told = [[slot.number, slot.chunk, slot.offset] for slot in slots]
-        chunks = self.space.arena.chunks
-        names = {str(n): [chunks[n].nbytes, chunks[n].name if self.is_near else ""] for n in {s.chunk for s in slots}}
-        self.connection.send(m.DONE, {"slots": told, "chunks": names})
+        slots = [self.shard.of_key[spec.name] for spec, _ in self.space.held(specs)]
+        told = [[slot.number, slot.chunk, slot.offset, slot.commits[self.rank]] for slot in slots]
+        self.connection.send(m.DONE, {"slots": told, "chunks": self._chunks({slot.chunk for slot in slots})})
 
-    def _create(self, specs: list[KeySpec], new: list[KeySpec], payload: memoryview) -> None:
-        held = self._held(specs)
-        sizes = [(segment.stop - segment.start) * spec.dtype.itemsize for spec, segment in held]
-        if payload.nbytes != sum(sizes):
-            raise Refused(f"{self.connection} sent {payload.nbytes} bytes, expected {sum(sizes)} for these keys")
-        starts = [sum(sizes[:i]) for i in range(len(sizes))]
-        fresh = [(e, p, payload[at : at + n]) for (e, p), at, n in zip(held, starts, sizes, strict=True) if e in new]
-        places = self.space.arena.reserve([value.nbytes for _, _, value in fresh]) if fresh else []
-        slots = []
-        for (spec, segment, value), (chunk, offset) in zip(fresh, places, strict=True):
-            weight = view(self.space.arena.chunks[chunk].bytes, offset, spec.shape_of(segment), spec.dtype)
-            if value.nbytes:
-                as_bytes(weight)[:] = value
-            slots.append(Slot(self.space.slots_made, spec, segment, chunk, offset, weight))
-            self.space.slots_made += 1
-        self.shard.create(slots, new)
+    def _chunks(self, numbers: set[int]) -> dict[str, Any]:
+        """Return the sizes of chunks, and the names of their memory if the worker can share it."""
+        chunks = self.space.arena.chunks
+        return {str(n): [chunks[n].nbytes, chunks[n].name if self.is_near else ""] for n in numbers}
+
+    def resume(self, frame: Frame) -> None:
+        """Report memory and commits to a worker that has connected again."""
+        slots = self._slots(frame.meta) if frame.meta.get("k") else []
+        told = [slot.commits[self.rank] for slot in slots]
+        self.connection.send(m.DONE, {"commits": told, "chunks": self._chunks({slot.chunk for slot in slots})})
 
     def attach(self, frame: Frame) -> None:
         """Map the memory to which the worker writes its gradients of a chunk."""
@@ -298,32 +290,10 @@ class Guest:
 
     def push_rows(self, frame: Frame) -> None:
         """Handle rows of one slot's gradient: indices, then values."""
-        slot, count = self._rowed(frame.meta), field(frame.meta, "rows", int)
-        width = slot.nbytes // max(1, slot.weight.shape[0])
-        if count < 0 or frame.payload.nbytes != count * (8 + width):
-            raise Refused(f"{self.connection} pushed {frame.payload.nbytes} bytes as {count} rows of {width} bytes")
-        indices = self._indices(frame.payload[: 8 * count], slot)
-        values = torch.empty(count, *slot.weight.shape[1:], dtype=slot.weight.dtype)
-        if values.numel():
-            as_bytes(values)[:] = frame.payload[8 * count :]
-        self.shard.push(self.rank, [slot], [SparseRows(indices, values)])
+        slot = self._rowed(frame.meta)
+        rows = rows_of(frame.payload, field(frame.meta, "rows", int), slot, self.connection)
+        self.shard.push(self.rank, [slot], [rows])
         self._commit_with(frame, [slot])
-
-    def _indices(self, payload: memoryview, slot: Slot) -> torch.Tensor:
-        if payload.nbytes % 8:
-            raise Refused(f"{self.connection} sent row indices that are not 64-bit integers")
-        found = (
-            torch.frombuffer(bytearray(payload), dtype=torch.int64)
-            if payload.nbytes
-            else torch.empty(0, dtype=torch.int64)
-        )
-        ends_well = not len(found) or (found[0] >= 0 and found[-1] < slot.weight.shape[0])
-        if not ends_well or bool((found[1:] <= found[:-1]).any()):
-            raise Refused(
-                f"{self.connection}: row indices of key {slot.spec.key!r:.40} must be ascending and below "
-                f"{slot.weight.shape[0]}"
-            )
-        return found
 
     def push_coded(self, frame: Frame) -> None:
         """Handle a compressed gradient of one slot."""
@@ -364,7 +334,7 @@ class Guest:
     def pull_rows(self, frame: Frame) -> None:
         """Send some rows of one slot."""
         slot = self._rowed(frame.meta)
-        indices = self._indices(frame.payload, slot)
+        indices = indices_of(frame.payload, slot, self.connection)
         for _ in self.shard.ready(self.rank, [slot]):
             self.connection.send(m.READY, {"k": [slot.number]}, slot.weight[indices])
 
@@ -372,19 +342,18 @@ class Guest:
 
     def optimizer(self, frame: Frame) -> None:
         """Set the optimizer sent by worker 0; other workers wait for it."""
-        self._once("set_optimizer", frame, lambda data: setattr(self.shard, "rule", self.service.make_rule(data)))
+        self.settings = {}
+        self._once(m.SET_OPTIMIZER, frame)
 
     def restore(self, frame: Frame) -> None:
         """Set the states sent by worker 0; other workers wait for them."""
-        self._once("load_optimizer_states", frame, self._restore)
+        self.settings = {}
+        self._once(m.LOAD_STATES, frame)
 
-    def _restore(self, data: bytes) -> None:
-        slots = {slot.spec.key: slot for slot in self.shard.slots.values()}.values()  # the last generation of each key
-        self.shard.required_rule().restore(data, [slot.spec for slot in slots], [slot.weight for slot in slots])
-
-    def _once(self, what: str, frame: Frame, act: Callable[[bytes], None]) -> None:
+    def _once(self, what: str, frame: Frame) -> None:
         generation, data = field(frame.meta, "generation", int), bytes(frame.payload)
-        self.shard.once(what, generation, self.rank, (lambda: act(data)) if self.rank == 0 else None)
+        do = self.space.action(what, data) if self.rank == 0 else None
+        self.shard.once(what, generation, self.rank, do, data)
         self.connection.send(m.DONE, {})
 
     def states(self, frame: Frame) -> None:
@@ -406,6 +375,7 @@ _HANDLERS: dict[int, Callable[[Guest, Frame], None]] = {
     m.OPTIMIZER: Guest.optimizer,
     m.STATES: Guest.states,
     m.RESTORE: Guest.restore,
+    m.RESUME: Guest.resume,
 }
 
 

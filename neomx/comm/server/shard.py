@@ -4,31 +4,36 @@ Workers push gradients of slots (segments of keys) and commit them. In synchrono
 worker has committed: the gradients are summed in rank order, so that the result does not depend on the order of
 arrival, and the rule is applied once. Otherwise each commit is applied as it arrives. This module works on tensors; the
 rule is passed in.
+
+If several servers hold the shard, workers talk to one of them, the leader. It numbers all changes, and its log passes
+them on. The others apply them in the same order. A worker may read what it has changed once all holders have it.
 """
 
 from __future__ import annotations
 
-import sys
+import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import torch
 
 from ...base import MXNetError
-from ..store import PeerError
-from ..wire import Refused
-from .messages import Key, KeySpec, Segment, Settings, SparseRows
-
-Gradient = torch.Tensor | SparseRows
-Pushed = Gradient | None  # gradient of a slot pushed by a worker; None counts as zero
-_AT_ONCE = 1 << 22  # bytes of weights to update before waiting workers are notified
+from ..store import NEWS, PeerError
+from ..wire import Closed, Refused
+from . import messages as m
+from .log import Log, Operation
+from .messages import Key, KeySpec, Settings
+from .slot import Gradient, Pushed, Slot, groups, store
 
 
 class Rule(Protocol):
     """Updates weights from gradients, such as an optimizer."""
+
+    seed: int | None  # of the random numbers of the next update, the same on all holders of a shard
 
     def update(
         self, specs: list[KeySpec], gradients: list[Gradient], weights: list[torch.Tensor], settings: Settings | None
@@ -41,66 +46,11 @@ class Rule(Protocol):
     def restore(self, states: bytes, specs: list[KeySpec], weights: list[torch.Tensor]) -> None:
         """Restore a state returned by `states`, if it belongs to these weights."""
 
+    def part(self, keys: Sequence[Key] | None) -> bytes:
+        """Return the state of some keys with what all keys share, or with None, all but the states of keys."""
 
-class Slot:
-    """A segment of a key: its weight, and the gradients pushed in the current round."""
-
-    def __init__(self, number: int, spec: KeySpec, segment: Segment, chunk: int, offset: int, weight: torch.Tensor):
-        self.number, self.spec, self.segment, self.chunk, self.offset = number, spec, segment, chunk, offset
-        self.weight = weight
-        self.nbytes = weight.numel() * weight.element_size()
-        self.round = 0  # number of rounds applied
-        self.commits: dict[int, int] = defaultdict(int)  # by rank
-        self.lock = threading.Lock()
-        self._buffer: torch.Tensor | None = None
-        self.reset()
-
-    def reset(self) -> None:
-        """Start a new round."""
-        self.parts: dict[int, Pushed] = {}
-        self.committed: set[int] = set()
-        self.sum: Pushed = None
-        self.summed = 0
-        self.taken = False  # whether a thread is applying the round
-        self.settings: Settings | None = None  # of the active worker with the lowest rank
-        self.teller = sys.maxsize
-
-    def take(self, rank: int, part: Pushed) -> None:
-        """Store a pushed gradient. If it replaces an earlier push, the sum starts again."""
-        with self.lock:
-            if rank in self.parts:
-                self.sum, self.summed = None, 0
-            self.parts[rank] = part
-
-    def advance(self) -> None:
-        """Sum the gradients received so far, in rank order up to the first missing one."""
-        with self.lock:
-            while self.summed in self.parts:
-                self.sum = self._add(self.sum, self.parts[self.summed])
-                self.summed += 1
-
-    def _add(self, one: Pushed, other: Pushed) -> Pushed:
-        if one is None or other is None:
-            return other if one is None else one
-        if isinstance(one, SparseRows) and isinstance(other, SparseRows):
-            return merged(one, other)
-        if self._buffer is None:
-            self._buffer = torch.empty_like(self.weight)
-        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-            return torch.add(one, other, out=self._buffer)
-        if isinstance(one, SparseRows):
-            one, other = other, one
-        assert isinstance(one, torch.Tensor) and isinstance(other, SparseRows)
-        if one is not self._buffer:
-            self._buffer.copy_(one)
-        return self._buffer.index_add_(0, other.indices, other.values)
-
-
-def merged(one: SparseRows, other: SparseRows) -> SparseRows:
-    """Return the sum of two sets of rows."""
-    indices, places = torch.unique(torch.cat([one.indices, other.indices]), return_inverse=True)
-    values = torch.zeros(len(indices), *one.values.shape[1:], dtype=one.values.dtype)
-    return SparseRows(indices, values.index_add_(0, places, torch.cat([one.values, other.values])))
+    def join(self, part: bytes) -> None:
+        """Replace what a result of `part` contains."""
 
 
 class Shard:
@@ -125,9 +75,15 @@ class Shard:
         self._stays: dict[int, object] = {}
         self.heard: dict[int, float] = {}
         self._whereabouts = whereabouts
+        self.log = Log()
+        self.broken = ""
+        self.joined: set[int] = set()  # ranks that were ever connected
+        self.has_ended = False
+        self._leads = True  # whether it serves workers
+        self._returning: set[int] = set()  # ranks that may reconnect to this leader
+        self._return_until = 0.0
         self._changed = threading.Condition()
-        self._applying = threading.Lock()
-        self._broken = ""
+        self.applying = threading.Lock()  # held while an operation is appended and applied
         self._waits: dict[int, tuple[Callable[[], object], Callable[[], str]]] = {}  # by waiting worker
 
     @property
@@ -137,17 +93,29 @@ class Shard:
 
     # ---- workers join and leave ----
 
-    def join(self, rank: int) -> object:
-        """Add a worker, possibly late: it starts at the count of the slowest. Return a token for this connection."""
-        with self._changed:
+    def join(self, rank: int, again: bool = False) -> object:
+        """Add a worker, possibly late: it starts at the count of the slowest. Return a token for this connection.
+
+        With `again`, the same process has lost its connection, possibly to another holder, and keeps its counts.
+        """
+        with self.applying, self._changed:
             if rank in self.living:
                 raise Refused(f"worker {rank} is already connected")
-            if not self.synchronous:
-                for slot in self.slots.values():
-                    slot.commits[rank] = min((slot.commits[other] for other in self.living), default=slot.commits[rank])
+            if not self.synchronous and not again:
+                self._begin(rank)
+            self.joined.add(rank)
+            self._returning.discard(rank)
             self._stays[rank] = stay = object()
             self._revive(rank)
             return stay
+
+    def _begin(self, rank: int) -> None:
+        """Start the counts of a new worker at those of the slowest."""
+        slots = list(self.slots.values())
+        for slot in slots:
+            slot.commits[rank] = min((slot.commits[other] for other in self.living), default=slot.commits[rank])
+        counts = [[slot.number, slot.commits[rank]] for slot in slots]
+        self.log.append(Operation(m.JOINED, {"rank": rank, "counts": counts}))
 
     def hear(self, rank: int) -> None:
         """Note a message from a worker. If it was considered gone because of silence, it is restored."""
@@ -162,16 +130,21 @@ class Shard:
         self.heard[rank] = time.monotonic()
         self._changed.notify_all()
 
-    def gone(self, rank: int, why: str, stay: object = None) -> None:
+    def gone(self, rank: int, why: str, stay: object = None, returns: bool = False) -> None:
         """Handle the loss of a worker: discard what it did not commit, and notify workers that wait for it.
 
-        If `stay` is given, do nothing if the worker has reconnected since.
+        If `stay` is given, do nothing if the worker has reconnected since. If it `returns`, others wait for it.
         """
         with self._changed:
             if stay is not None and self._stays.get(rank) is not stay:
                 return
             self.living.discard(rank)
-            self.lost.setdefault(rank, why)
+            self._returning.discard(rank)
+            if returns:
+                self._returning.add(rank)
+                self._return_until = time.monotonic() + NEWS
+            else:
+                self.lost.setdefault(rank, why)
             if not self.synchronous:
                 for slot in self.slots.values():
                     slot.parts.pop(rank, None)
@@ -179,8 +152,16 @@ class Shard:
 
     # ---- keys ----
 
-    def create(self, slots: list[Slot], specs: list[KeySpec]) -> None:
-        """Add keys declared by worker 0, with the slots on this server."""
+    def create(
+        self, slots: list[Slot], specs: list[KeySpec], values: Sequence[Any] = (), number: int | None = None
+    ) -> None:
+        """Add keys declared by worker 0, with the slots on this server and their initial values."""
+        with self.applying:
+            self.log.append(Operation(m.KEYS, {"keys": [spec.told() for spec in specs]}, values), number)
+            self.add(slots, specs)
+
+    def add(self, slots: list[Slot], specs: list[KeySpec]) -> None:
+        """Add keys without an operation."""
         with self._changed:
             self.directory.update({spec.name: spec for spec in specs})
             for slot in slots:
@@ -204,6 +185,7 @@ class Shard:
                         f"worker {rank} as {_described(spec)}. All workers must initialize the same keys, with the "
                         "same shapes, in the same order"
                     )
+            self._settle(rank)
 
     def _unknown(self, specs: list[KeySpec]) -> list[KeySpec]:
         return [spec for spec in specs if spec.name not in self.directory]
@@ -254,36 +236,79 @@ class Shard:
         self._apply(complete)
 
     def _apply(self, slots: list[Slot]) -> None:
-        with self._applying:
-            for group in _groups(slots):
-                self._update(group, [slot.sum for slot in group], group[0].settings)
-                with self._changed:
-                    for slot in group:
-                        slot.round += 1
-                        slot.reset()
-                    self._changed.notify_all()
+        for group in groups(self.log.ordered(slots)):
+            with self.updating(group):
+                self._change(group, [slot.sum for slot in group], group[0].settings)
 
     def _commit_at_once(self, rank: int, slots: Sequence[Slot], settings: Settings | None) -> None:
-        with self._applying:
-            self._update(slots, [slot.parts.get(rank) for slot in slots], settings)
+        with self.updating(slots):
+            slots = self.log.ordered(slots)
+            self._change(slots, [slot.parts.get(rank) for slot in slots], settings, rank)
+
+    def _change(
+        self, slots: Sequence[Slot], gradients: Sequence[Pushed], settings: Settings | None, rank: int | None = None
+    ) -> None:
+        """Apply the gradients of a round, or those that one worker has committed."""
+        update = Operation(m.UPDATE, {}, (), slots, gradients, settings)
+        if rank is not None:
+            update.meta["r"] = rank
+        if self.log.feed is not None:
+            update.meta["z"] = random.getrandbits(48)
+        self.apply(update)
+
+    def apply(self, update: Operation, number: int | None = None) -> None:
+        """Append an update to the log and apply it. Call it within `updating`."""
+        slots, rank, settings = update.slots, update.meta.get("r"), update.settings
+        if self.log.feed is not None:
+            update.gradients = [slot.lasting(each) for slot, each in zip(slots, update.gradients, strict=True)]
+        gradients = update.gradients
+        number = self.log.append(update, number)
+        if self.rule is not None:
+            self.rule.seed = update.meta.get("z")
+        self._update(slots, gradients, settings)
         with self._changed:
             for slot in slots:
-                slot.parts.pop(rank, None)
-                slot.commits[rank] += 1
                 slot.round += 1
+                slot.operation = number
+                if rank is None:
+                    slot.reset()
+                else:
+                    slot.parts.pop(rank, None)
+                    slot.commits[rank] += 1
+                    slot.operations[rank] = number
             self._changed.notify_all()
 
-    def _update(self, slots: Sequence[Slot], gradients: list[Pushed], settings: Settings | None) -> None:
+    @contextmanager
+    def updating(self, slots: Sequence[Slot], follows: bool = False) -> Iterator[None]:
+        """Hold `applying` when other holders no longer read the buffers of slots."""
+        while True:
+            with self._changed:
+                while not self._are_free(slots):
+                    if not self._leads and not follows:
+                        raise Closed("this server does not lead the shard any more")
+                    if self.has_ended:
+                        raise Closed("this server does not hold the shard any more")
+                    self._changed.wait(1.0)
+            with self.applying:
+                if self._are_free(slots):  # no other worker has used them meanwhile
+                    yield
+                    return
+
+    def _are_free(self, slots: Sequence[Slot]) -> bool:
+        held = self.log.held
+        return self.log.feed is None or all(slot.operation <= held for slot in slots)
+
+    def _update(self, slots: Sequence[Slot], gradients: Sequence[Pushed], settings: Settings | None) -> None:
         there = [(slot, gradient) for slot, gradient in zip(slots, gradients, strict=True) if gradient is not None]
         try:
             if self.rule is None:
                 for slot, gradient in there:
-                    _store(slot.weight, gradient)
+                    store(slot.weight, gradient)
             elif there:
                 specs, weights = [slot.spec for slot, _ in there], [slot.weight for slot, _ in there]
                 self.rule.update(specs, [gradient for _, gradient in there], weights, settings)
         except Exception as error:  # errors of an optimizer are raised in the workers; the server continues
-            self._broken = (
+            self.broken = (
                 f"the update of keys {_listed([slot.spec.key for slot, _ in there])} failed on the server: {error!r}"
             )
 
@@ -308,23 +333,33 @@ class Shard:
             yield now
 
     def _readable(self, slot: Slot, rank: int) -> bool:
+        held = self.log.held
+        if self.synchronous:
+            return slot.round >= slot.commits[rank] and slot.operation <= held
+        if slot.operations[rank] > held:
+            return False
         if self.staleness is None:
             return True
-        if self.synchronous:
-            return slot.round >= slot.commits[rank]
-        slowest = min((slot.commits[other] for other in self.living), default=0)
+        slowest = min((slot.commits[other] for other in self._counted()), default=0)
         return slot.commits[rank] - slowest <= self.staleness
+
+    def _counted(self) -> set[int]:
+        """Return the workers that others wait for: the connected ones, and for a while those that may reconnect."""
+        return self.living | self._returning if time.monotonic() < self._return_until else self.living
 
     def _needed(self, slot: Slot) -> set[int]:
         """Return the workers that have not committed the current synchronous round."""
         return set(range(self.workers)) - slot.committed if self.synchronous else set()
 
     def _late(self, slot: Slot, rank: int) -> str:
+        if max(slot.operation, slot.operations[rank]) > self.log.held:
+            return f"key {slot.spec.key!r} waits for another server, which must apply its last update too"
         if self.synchronous:
             late = self._needed(slot)
             waits = f"round {slot.round + 1} of key {slot.spec.key!r} waits for the push of"
         else:
-            late = {other for other in self.living if slot.commits[rank] - slot.commits[other] > (self.staleness or 0)}
+            mine, bound = slot.commits[rank], self.staleness or 0
+            late = {other for other in self._counted() if mine - slot.commits[other] > bound}
             waits = f"key {slot.spec.key!r}: worker {rank} is more than {self.staleness} steps ahead of"
         return f"{waits} {', '.join(self._described(other) for other in sorted(late))}"
 
@@ -348,9 +383,11 @@ class Shard:
     def _await(self, ready: Callable[[], object], late: Callable[[], str], needs: Callable[[], set[int]]) -> None:
         deadline = time.monotonic() + self.timeout
         while not ready():
+            if not self._leads:
+                raise Closed("this server does not lead the shard any more")
             self._check_circle()
-            if self._broken:
-                raise MXNetError(self._broken)
+            if self.broken:
+                raise MXNetError(self.broken)
             needed = needs()
             for rank, why in self.lost.items():
                 if rank in needed:
@@ -359,15 +396,17 @@ class Shard:
             if left <= 0:
                 raise PeerError(f"timed out after {self.timeout:.0f} s: {late()}")
             self._changed.wait(min(left, 1.0))
-        if self._broken:
-            raise MXNetError(self._broken)
+        if self.broken:
+            raise MXNetError(self.broken)
 
     def _check_circle(self) -> None:
         """Detect a deadlock, in which every worker waits for another one, and make all workers raise."""
         waits = self._waits
+        if self.log.held < self.log.number:
+            return  # some wait for other servers
         if self.synchronous and len(waits) == self.workers and not any(ready() for ready, _ in waits.values()):
             doing = "; ".join(f"worker {rank} waits because {late()}" for rank, (_, late) in sorted(waits.items()))
-            self._broken = self._broken or (
+            self.broken = self.broken or (
                 f"the workers wait for each other: {doing}. All workers must make the same calls in the same order"
             )
             self._changed.notify_all()
@@ -382,13 +421,16 @@ class Shard:
 
     def states(self) -> bytes:
         """Return the states of the rule, between two updates."""
-        with self._applying:
+        with self.applying:
             return self.required_rule().states()
 
     # ---- actions of worker 0 ----
 
-    def once(self, what: str, generation: int, rank: int, do: Callable[[], None] | None) -> None:
-        """Run an action of worker 0 once; other workers wait until it was run for the generation-th time."""
+    def once(self, what: str, generation: int, rank: int, do: Callable[[], None] | None, data: bytes = b"") -> None:
+        """Run an action of worker 0 once; other workers wait until it was run for the generation-th time.
+
+        Other holders of the shard run it with `data`.
+        """
         if do is None:
             with self._changed:
                 self._until(
@@ -398,43 +440,81 @@ class Shard:
                     needs=lambda: {0},
                 )
         elif self.generations[what] < generation:
-            failure = self._attempt(do)
+            self.act(what, generation, do, data)
+        with self._changed:
+            self._settle(rank)
+        if self.failures.get((what, generation)):
+            raise MXNetError(self.failures[what, generation])
+
+    def act(self, what: str, generation: int, do: Callable[[], None], data: bytes, number: int | None = None) -> None:
+        """Append an action to the log and run it."""
+        failure = ""
+        with self.applying:
+            self.log.append(Operation(m.ONCE, {"what": what, "generation": generation}, (data,)), number)
+            try:
+                do()
+            except MXNetError as error:
+                failure = str(error)
             with self._changed:
                 self.generations[what] = generation
                 self.failures[what, generation] = failure
                 self._changed.notify_all()
-        if self.failures.get((what, generation)):
-            raise MXNetError(self.failures[what, generation])
 
-    def _attempt(self, do: Callable[[], None]) -> str:
-        try:
-            with self._applying:
-                do()
-        except MXNetError as error:
-            return str(error)
-        return ""
+    # ---- other holders of the shard ----
 
+    def _settle(self, rank: int) -> None:
+        """Wait until all holders have the operations so far. Call it with `_changed` held."""
+        number = self.log.number
+        self._until(
+            rank,
+            lambda: self.log.held >= number,
+            lambda: "another server has not applied the last operation yet",
+            needs=set,
+        )
 
-def _store(weight: torch.Tensor, gradient: torch.Tensor | SparseRows) -> None:
-    """Without a rule, store the pushed value."""
-    if isinstance(gradient, SparseRows):
-        weight.zero_().index_copy_(0, *gradient)
-    else:
-        weight.copy_(gradient)
+    def acknowledge(self, number: int) -> None:
+        """Note that all following holders have applied the operations up to this number."""
+        with self._changed:
+            self.log.acknowledge(number)
+            self._changed.notify_all()
 
+    def release(self) -> None:
+        """Wait for no other holder any more."""
+        with self._changed:
+            self.log.attach(None)
+            self._changed.notify_all()
 
-def _groups(slots: list[Slot]) -> Iterator[list[Slot]]:
-    """Group adjacent slots with the same settings, a few megabytes at a time."""
-    group: list[Slot] = []
-    size = 0
-    for slot in slots:
-        if group and (size >= _AT_ONCE or slot.settings is not group[0].settings):
-            yield group
-            group, size = [], 0
-        group.append(slot)
-        size += slot.nbytes
-    if group:
-        yield group
+    def follow_join(self, rank: int, counts: Mapping[int, int], number: int) -> None:
+        """Apply the arrival of a worker at the leader."""
+        with self.applying, self._changed:
+            told = [[slot, count] for slot, count in counts.items()]
+            self.log.append(Operation(m.JOINED, {"rank": rank, "counts": told}), number)
+            self.joined.add(rank)
+            for slot, count in counts.items():
+                self.slots[slot].commits[rank] = count
+
+    def follow(self) -> None:
+        """Stop serving workers: all that wait raise Closed."""
+        with self._changed:
+            self._leads = False
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Stop serving workers and following another holder."""
+        self.has_ended = True
+        self.follow()
+
+    def lead(self) -> None:
+        """Serve workers from now on. They repeat what this holder has not received from the previous leader."""
+        with self.applying, self._changed:
+            for slot in self.slots.values():
+                slot.reset()
+                if self.synchronous:
+                    slot.commits = defaultdict(int, dict.fromkeys(range(self.workers), slot.round))
+            self._returning = self.joined - self.lost.keys()
+            self._return_until = time.monotonic() + NEWS
+            self._leads = True
+            self._changed.notify_all()
 
 
 def _listed(keys: list[Key]) -> str:

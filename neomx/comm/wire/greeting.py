@@ -183,7 +183,13 @@ def accept(
 
 
 def connect(
-    address: str, secret: bytes, hello: dict[str, Any], tls: str | None = None, timeout: float = 30.0, service: str = ""
+    address: str,
+    secret: bytes,
+    hello: dict[str, Any],
+    tls: str | None = None,
+    timeout: float = 30.0,
+    service: str = "",
+    retries: bool = True,
 ) -> Connection:
     """Connect to a service and retry until `timeout`, since the service may start later.
 
@@ -195,7 +201,7 @@ def connect(
         try:
             return _connect(address, secret, hello, tls, max(0.1, deadline - time.monotonic()), service)
         except (OSError, Closed) as error:
-            if time.monotonic() + pause > deadline:
+            if not retries or time.monotonic() + pause > deadline:
                 raise WireError(
                     f"cannot connect to {address} within {timeout:.0f} s: {error}. Check that the process is running "
                     "there and that no firewall blocks the port"

@@ -1,0 +1,189 @@
+"""The operations on a shard, numbered in their order, and those that its other holders may not have yet.
+
+A holder appends an operation before it applies it. If another holder follows it, the log sends the operation there and
+keeps it until that one, and all after it, have applied it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from . import messages as m
+from .messages import Settings, SparseRows
+from .slot import Pushed, Slot
+
+
+@dataclass(slots=True)
+class Operation:
+    """A change of a shard. Gradients of an update are in the buffers of their slots, or rows with memory of their own.
+
+    They do not change before all holders have applied the operation.
+    """
+
+    kind: int
+    meta: dict[str, Any]
+    buffers: Sequence[Any] = ()
+    slots: Sequence[Slot] = ()
+    gradients: Sequence[Pushed] = ()
+    settings: Settings | None = None
+    number: int = 0
+
+
+class Outlet(Protocol):
+    """Sends frames to the next holder, in order. `send` does not wait."""
+
+    def send(self, kind: int, meta: Any, *buffers: Any) -> Any:
+        """Send a frame."""
+
+    @property
+    def is_near(self) -> bool:
+        """Whether both processes are on one host."""
+
+
+class Share(Protocol):
+    """What a feed needs of a store on this server."""
+
+    number: int
+
+    def sums(self, chunk: int) -> Any:
+        """Return the chunk of memory with the buffers of slots."""
+
+    def shared_state(self) -> bytes:
+        """Return the state of the rule that belongs to no slot, or nothing without a rule."""
+
+
+@dataclass
+class Feed:
+    """What the next holder has of a store. Without an outlet, operations wait until that holder connects."""
+
+    share: Share
+    outlet: Outlet | None = None
+    unsent: set[int] = field(default_factory=set)  # slots that it has not been filled with yet
+    told: Settings = field(default_factory=dict)  # settings that it has
+    announced: set[int] = field(default_factory=set)  # chunks of buffers that it was told of
+    mapped: set[int] = field(default_factory=set)  # chunks of buffers that it can read directly
+
+    def covers(self, slot: Slot) -> bool:
+        """Whether the next holder has this slot."""
+        return slot.number not in self.unsent
+
+    def send(self, operation: Operation) -> None:
+        """Send an operation if the next holder is connected."""
+        if self.outlet is None:
+            return
+        meta = {"space": self.share.number, "n": operation.number, **operation.meta}
+        buffers = list(operation.buffers)
+        if operation.kind == m.UPDATE:
+            self._add_update(operation, meta, buffers)
+        self.outlet.send(operation.kind, meta, *buffers)
+
+    def _add_update(self, operation: Operation, meta: dict[str, Any], buffers: list[Any]) -> None:
+        assert self.outlet is not None
+        if operation.settings is None:
+            meta["f"] = 1
+        else:
+            changed = m.news(self.told, operation.settings)
+            if changed:
+                meta["s"] = changed
+        if self.unsent:  # the next holder has not seen all updates that led to this state
+            state = self.share.shared_state()
+            meta["b"] = len(state)
+            buffers.append(state)
+        meta["k"], meta["g"] = [slot.number for slot in operation.slots], []
+        for slot, gradient in zip(operation.slots, operation.gradients, strict=True):
+            meta["g"].append(self._described(slot, gradient, buffers))
+
+    def _described(self, slot: Slot, gradient: Pushed, buffers: list[Any]) -> None | int | str:
+        """Return None for no gradient, the number of rows, 'm' for mapped memory, or 'd' for a sent array."""
+        if gradient is None:
+            return None
+        if isinstance(gradient, SparseRows):
+            buffers += gradient
+            return len(gradient.indices)
+        if self._is_mapped(slot.chunk):
+            return "m"
+        buffers.append(gradient)
+        return "d"
+
+    def _is_mapped(self, chunk: int) -> bool:
+        assert self.outlet is not None
+        if chunk not in self.announced and self.outlet.is_near:
+            memory = self.share.sums(chunk)
+            told = {"space": self.share.number, "chunk": chunk, "nbytes": memory.nbytes, "name": memory.name}
+            if memory.name:
+                self.outlet.send(m.MEMORY, told)
+            self.announced.add(chunk)
+        return chunk in self.mapped
+
+
+class Log:
+    """Operations by number. Changed by one thread at a time; `held` may be read by all."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of the last operation
+        self.feed: Feed | None = None  # None if no other holder follows
+        self._pending: deque[Operation] = deque()
+        self._guard = threading.Lock()
+
+    @property
+    def held(self) -> int:
+        """The number up to which all following holders have applied all operations."""
+        with self._guard:
+            return self._pending[0].number - 1 if self._pending else self.number
+
+    def ordered(self, slots: Sequence[Slot]) -> Sequence[Slot]:
+        """Return slots that the next holder has before others, because their order in an update may matter."""
+        if self.feed is None or not self.feed.unsent:
+            return slots
+        return sorted(slots, key=lambda slot: not self.feed or not self.feed.covers(slot))
+
+    def append(self, operation: Operation, number: int | None = None) -> int:
+        """Number an operation, or take the number that an earlier holder gave it, and pass it on."""
+        feed = self.feed
+        with self._guard:
+            operation.number = self.number = self.number + 1 if number is None else number
+            is_passed_on = feed is not None and (operation.kind != m.UPDATE or self._restrict(operation, feed))
+            if is_passed_on:
+                self._pending.append(operation)
+        if is_passed_on:
+            assert feed is not None
+            feed.send(operation)
+        return operation.number
+
+    @staticmethod
+    def _restrict(operation: Operation, feed: Feed) -> bool:
+        """Leave only the slots that the next holder has. Return whether there are any."""
+        if feed.unsent:
+            at = [i for i, slot in enumerate(operation.slots) if feed.covers(slot)]
+            operation.slots = [operation.slots[i] for i in at]
+            operation.gradients = [operation.gradients[i] for i in at]
+        return bool(operation.slots)
+
+    def acknowledge(self, number: int) -> None:
+        """Note that all following holders have applied the operations up to this number."""
+        with self._guard:
+            while self._pending and self._pending[0].number <= number:
+                self._pending.popleft()
+
+    def attach(self, feed: Feed | None) -> None:
+        """Send operations through another feed from now on. With None no holder follows, and nothing is awaited."""
+        with self._guard:
+            self.feed = feed
+            if feed is None:
+                self._pending.clear()
+
+    def covers(self, number: int) -> bool:
+        """Whether a holder that has the operations up to this number can be given the others."""
+        return self.held <= number <= self.number
+
+    def resume(self, feed: Feed, number: int) -> None:
+        """Send the operations after this number through a new feed. Call it while none is appended."""
+        with self._guard:
+            self.feed = feed
+            missing = [operation for operation in self._pending if operation.number > number]
+        for operation in missing:
+            feed.send(operation)
