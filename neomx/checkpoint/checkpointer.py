@@ -107,6 +107,7 @@ class Checkpointer:
             try:
                 storage.make()
                 storage.claim(f"{token:012x}")
+                folder.remove_unfinished(storage)
             except CheckpointError as error:
                 problem = str(error)
             except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -10,6 +11,7 @@ from . import manifest
 from .manifest import CheckpointError, Manifest
 from .storage import Storage
 
+_log = logging.getLogger("neomx")
 _STEP = re.compile(r"step-([0-9]{8,18})")
 
 
@@ -73,6 +75,7 @@ def remove_unfinished(storage: Storage) -> None:
             with suppress(CheckpointError):
                 remove_strangers(storage, manifest.read(storage, name_of(step)))
         elif all(manifest.is_part(name) or name.startswith(manifest.NAME) for name in names):
+            _log.warning("the checkpoint of step %d was not finished, and is deleted: its writer was killed", step)
             storage.remove_folder(name_of(step))
 
 

@@ -35,6 +35,7 @@ class Workers:
         self._subject = subject
         self._stop = False
         self._known: Rounds | None = None  # for the signal handler
+        self._told: list[str] = []  # the keys of the last messages
         self._described = b""  # what this worker had when the pieces were assigned
         self._mine: dict[Key, bool] = {}  # what it writes, and whether other workers have it too
 
@@ -141,8 +142,12 @@ class Workers:
 
     def tell(self, key: str, text: bytes) -> None:
         """Send a message of this worker under a key."""
-        assert self._session.store is not None
-        self._session.store.set(f"checkpoint/{key}/{self.group.ranks[self.rank]}", text)
+        store = self._session.store
+        assert store is not None
+        self._told.append(f"checkpoint/{key}/{self.group.ranks[self.rank]}")
+        store.set(self._told[-1], text)
+        if len(self._told) > 2:  # worker 0 has heard this one: it has written the checkpoint before the last
+            store.delete_key(self._told.pop(0))
 
     def hear(self, key: str, rank: int, is_over: Callable[[], bool]) -> bytes:
         """Wait for the message of a worker."""
@@ -151,13 +156,10 @@ class Workers:
         limit, name = time.monotonic() + self.timeout, f"worker {number}"
         while True:
             try:
-                found = store.get(f"checkpoint/{key}/{number}", timeout=min(_SLICE, self.timeout))
+                return store.get(f"checkpoint/{key}/{number}", timeout=min(_SLICE, self.timeout))
             except MXNetError:
                 if is_over() or name in store.gone or time.monotonic() > limit:
                     raise CheckpointError(store.missing([name])) from None
-            else:
-                store.delete_key(f"checkpoint/{key}/{number}")
-                return found
 
     # ---- who writes what ----
 

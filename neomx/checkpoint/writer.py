@@ -63,7 +63,6 @@ class Writer:
         self._error: BaseException | None = None
         self._number = 0  # of the snapshot
         self._memory: list[torch.Tensor] = [torch.empty(0, dtype=torch.uint8)] * buffers
-        self._is_clean = False
         self._ends = threading.Event()
 
     def memory(self, size: int) -> torch.Tensor:
@@ -119,9 +118,6 @@ class Writer:
 
     def _write(self, snapshot: Snapshot, token: str, layout: str) -> None:
         target, name = self._target, folder.name_of(snapshot.step)
-        if target.rank == 0 and not self._is_clean:
-            folder.remove_unfinished(target.storage)
-            self._is_clean = True
         path = f"{name}/{part_name(target.rank, target.workers, token)}"
         try:
             target.storage.make(name)
