@@ -2,7 +2,7 @@
 
 The launcher sets environment variables, and `import neomx` starts listening to events. The Trainer that is created
 before the first pass over data is saved, with the position of every DataLoader. A step counts when its batch is done:
-when the program asks for the next one.
+when the program asks for the next one. A Module that is trained by `fit` is saved with the position of its iterator.
 
 On resume, parameters and optimizer states are restored before the first pass. A program that repeats its epochs from
 the first one gets passes without batches for those that are finished. `mx.checkpoint.epochs(count)` skips them instead.
@@ -21,23 +21,35 @@ from ..comm import session
 from ..events import subscribe_each
 from ..gluon import Trainer
 from ..gluon.data import DataLoader
+from ..module import BaseModule
+from ..module.progress import Fit
 from . import folder, positions
 from .checkpointer import Checkpointer
 from .manifest import CheckpointError
-from .state import Content, restore_generators
+from .state import Content
+from .storage import open_storage
 
 _log = logging.getLogger("neomx")
 _NAME = "checkpoints of the program"
 DIRECTORY, EVERY, KEEP, RESUME = "NEOMX_CHECKPOINT", "NEOMX_CHECKPOINT_EVERY", "NEOMX_CHECKPOINT_KEEP", "NEOMX_RESUME"
+PEER_COPIES = "NEOMX_PEER_COPIES"
+_ONE = (
+    "checkpoints of a program that does not mention them are of one Trainer or Module, but the program trains another "
+    "one as well. Use mx.checkpoint.Checkpointer for each of them, in different directories"
+)
 
 
 class Automatic:
     """Saves and restores the training of this program, from its events."""
 
-    def __init__(self, directory: str | None, every: int | None, keep: int | None, resume: str | None):
+    def __init__(
+        self, directory: str | None, every: int | None, keep: int | None, resume: str | None, peer_copies: int = 0
+    ):
         self._directory, self._every, self._keep, self._resume = directory, every, keep, resume
-        self._trainer: Trainer | None = None
+        self._peer_copies = peer_copies
+        self._trainer: Trainer | BaseModule | None = None
         self._made: Checkpointer | None = None
+        self._fitted: BaseModule | None = None  # a Module that is trained by `fit`, which needs no other events
         self._content: Content | None = None
         self._loaders: list[DataLoader] = []  # in the order of their first passes
         self._inside: list[DataLoader] = []  # those that the program is iterating
@@ -51,6 +63,7 @@ class Automatic:
             epoch_end=self.leave,
             step=self.note_step,
             batch=self.end_batch,
+            fit=self.begin_fit,
         )
 
     def close(self) -> None:
@@ -61,25 +74,38 @@ class Automatic:
         if self._made is None and (self._directory or self._resume):
             _log.warning(
                 "no checkpoint was saved or restored: the program did not iterate over a DataLoader after it created "
-                "a Trainer"
+                "a Trainer, and did not call Module.fit"
             )
 
     # ---- events ----
 
-    def take_trainer(self, trainer: Trainer) -> None:
+    def begin_fit(self, run: Fit) -> None:
+        """Save and restore a Module that is trained by `fit`."""
+        if self._made is None:
+            self._trainer, self._fitted = run.module, run.module
+            self.begin(run.data)
+            assert self._made is not None
+            self._made.begin_fit(run)
+        elif run.module is not self._fitted:
+            raise MXNetError(_ONE)
+
+    def take_trainer(self, trainer: Trainer | BaseModule) -> None:
         """Remember the Trainer that was created last, before the first pass."""
         if self._made is None:
             self._trainer = trainer
 
     def begin_pass(self, loader: DataLoader) -> None:
         """Restore the training before its first pass, and the position of a loader before its first pass."""
+        if self._fitted is not None:
+            return
         if all(loader is not known for known in self._loaders):
             self._loaders.append(loader)
             self.begin()
             self._restore_position(len(self._loaders) - 1, loader)
         if self._content is not None and self._is_training(loader):
             if self._passes_left == 0:
-                restore_generators(self._content, _rank())
+                assert self._made is not None
+                self._made.restore_random(self._content)
                 self._content = None
             self._passes_left -= 1
 
@@ -92,16 +118,19 @@ class Automatic:
         if loader in self._inside:
             self._inside.remove(loader)
 
-    def note_step(self, trainer: Trainer, **fields: Any) -> None:
+    def note_step(self, trainer: Trainer | BaseModule, **fields: Any) -> None:
         """Note that the current batch has been trained."""
-        self.begin()
-        if self._made is None or not self._inside:
+        if self._fitted is not None or self._trainer is None:
             return
-        if trainer is not self._trainer:
+        if not self._inside:
             raise MXNetError(
-                "--checkpoint saves the training of one Trainer, but the program steps another one as well. Use "
-                "mx.checkpoint.Checkpointer for each of them, in different directories"
+                f"{DIRECTORY} saves programs that iterate over a DataLoader or call Module.fit, because a checkpoint "
+                "contains the position in the data. Use mx.checkpoint.Checkpointer(..., loader=iterator) in this one"
             )
+        self.begin()
+        assert self._made is not None
+        if trainer is not self._trainer:
+            raise MXNetError(_ONE)
         self._has_stepped = True
         self._made.follow(self._loaders, self._inside[-1])
 
@@ -114,16 +143,19 @@ class Automatic:
 
     # ---- restoring ----
 
-    def begin(self) -> None:
+    def begin(self, loader: Any = None) -> None:
         """Restore the training, as soon as there is a Trainer."""
         if self._made is not None or self._trainer is None:
             return
         source = self._resume if self._resume not in (None, "auto") else None
         directory = self._directory or source
         assert directory is not None
-        self._made = Checkpointer(directory, trainer=self._trainer, every=self._every, keep=self._keep)
+        trained: dict[str, Any] = {"trainer" if isinstance(self._trainer, Trainer) else "module": self._trainer}
+        self._made = Checkpointer(
+            directory, **trained, loader=loader, every=self._every, keep=self._keep, peer_copies=self._peer_copies
+        )
         if self._resume is None:
-            if folder.steps(directory):
+            if folder.steps(open_storage(directory)):
                 _log.warning("%s has checkpoints already. Add --resume auto to continue from the newest one", directory)
             return
         self._content = self._made.load(source)
@@ -172,8 +204,8 @@ def start_from_environment() -> None:
         return
     if directory is None and resume == "auto":
         raise MXNetError(f"{RESUME}=auto requires the directory of the checkpoints: set {DIRECTORY}")
-    every, keep = (_number(name) for name in (EVERY, KEEP))
-    process.start(_NAME, lambda: Automatic(directory, every, keep, resume))
+    every, keep, copies = (_number(name) for name in (EVERY, KEEP, PEER_COPIES))
+    process.start(_NAME, lambda: Automatic(directory, every, keep, resume, copies or 0))
 
 
 def _number(name: str) -> int | None:

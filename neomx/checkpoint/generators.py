@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,23 +12,38 @@ import torch
 from ..ops import random as own
 
 
-def states() -> dict[str, torch.Tensor]:
+class Raw(NamedTuple):
+    """The states of all generators as they return them: quick to take."""
+
+    torch: dict[str, torch.Tensor]
+    numpy: Any
+    python: Any
+
+
+def raw_states() -> Raw:
     """Return the states of the generators of torch, numpy, Python and `mx.random`."""
     found = {"torch": torch.get_rng_state()}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         found |= {f"torch.cuda.{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
-    drawn: Any = np.random.get_state()
-    _, keys, position, has_gauss, gauss = drawn
-    found["numpy"] = torch.tensor([*keys.tolist(), position, has_gauss], dtype=torch.int64)
-    found["numpy.gauss"] = torch.tensor([gauss], dtype=torch.float64)
-    version, numbers, spare = random.getstate()
-    found["python"] = torch.tensor([version, *numbers], dtype=torch.int64)
-    found["python.gauss"] = torch.tensor([] if spare is None else [spare], dtype=torch.float64)
-    return found | {f"mx.{name}": state for name, state in own.named_states().items()}
+    found |= {f"mx.{name}": state for name, state in own.named_states().items()}
+    return Raw(found, np.random.get_state(), random.getstate())
+
+
+def tensors_of(raw: Raw) -> dict[str, torch.Tensor]:
+    """Return states as tensors by name."""
+    _, keys, position, has_gauss, gauss = raw.numpy
+    version, numbers, spare = raw.python
+    return {
+        **raw.torch,
+        "numpy": torch.tensor([*keys.tolist(), position, has_gauss], dtype=torch.int64),
+        "numpy.gauss": torch.tensor([gauss], dtype=torch.float64),
+        "python": torch.tensor([version, *numbers], dtype=torch.int64),
+        "python.gauss": torch.tensor([] if spare is None else [spare], dtype=torch.float64),
+    }
 
 
 def restore(states: Mapping[str, torch.Tensor]) -> None:
-    """Restore the generators to the result of `states`."""
+    """Restore the generators to the result of `tensors_of`."""
     torch.set_rng_state(states["torch"])
     for name, state in states.items():
         kind, _, rest = name.partition(".")

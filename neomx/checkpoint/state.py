@@ -1,21 +1,24 @@
 """The state of a training: what a checkpoint contains, how workers divide it, and how it is restored.
 
-Tensors have these names in the files of a checkpoint:
+Tensors have these names in a checkpoint:
 
-    param/NAME                a Parameter that is the same on all workers
-    optimizer/N               an array of the optimizer states
-    worker/R/param/NAME       a Parameter that each worker computes itself: running averages
-    worker/R/random/NAME      the state of a random generator of worker R
-    worker/R/strategy/NAME    the state of the gradient exchange of worker R
+    param/NAME                   a parameter that is the same on all workers, or divided among them by a layout
+    optimizer/states/N/...       an array of the optimizer states of parameter N
+    worker/R/param/NAME[@K]      a value that each worker (and context K) computes itself: a running average
+    worker/R/grad/NAME[@K]       a gradient that adds up over several backward passes
+    worker/R/random/NAME         the state of a random generator of worker R
+    worker/R/data/N/NAME         an array of the position of loader N
+    worker/R/strategy/NAME       the state of the gradient exchange of worker R
 
-The others are divided over the workers by size. All remaining values are JSON: `facts` in the manifest, and those of
-one worker in the metadata of its file.
+`NAME:rows` has the indices of a row-sparse array, whose values are in `NAME`. Elements that several workers have are
+written by one of them. All remaining values are JSON: `facts` in the manifest, and those of one worker in its file.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,177 +26,355 @@ import torch
 
 from ..base import MXNetError
 from ..context import cpu
-from ..gluon import Block, Parameter, Trainer
-from ..gluon.loading import holders_of
-from ..gluon.placement import has_values
 from ..ndarray import NDArray
-from . import generators
+from ..ndarray.sparse import RowSparseNDArray
+from ..optimizer.part import Part
+from ..optimizer.states import owners
+from . import generators, regions
 from .manifest import CheckpointError
+from .regions import Region
+from .snapshot import Piece, piece
+from .subjects import Form, Subject, Value, subject_of
 
 _log = logging.getLogger("neomx")
+_ROWS = ":rows"
+_OWN = re.compile(r"worker/[0-9]+/param/(.+?)(?:@[0-9]+)?")
 
-
-@dataclass
-class Snapshot:
-    """A copy of the state of a training in memory: this worker's part of it."""
-
-    step: int
-    tensors: dict[str, torch.Tensor]
-    facts: dict[str, Any]  # the same on all workers
-    mine: dict[str, Any]  # those of this worker
-    metric: float | None = None
+Wanted = dict[str, Region | None]  # tensors to read by name, and which elements of them: None for all
 
 
 @dataclass
 class Content:
-    """What was read from a checkpoint."""
+    """A checkpoint: its facts, and its tensors. `fetch` reads tensors, which are then in `tensors`."""
 
     step: int
     workers: int
-    tensors: Mapping[str, torch.Tensor]
     facts: dict[str, Any]
-    of_workers: list[dict[str, Any]] = field(default_factory=list)
+    forms: Mapping[str, Form]  # of all tensors, by name
+    of_worker: Callable[[int], dict[str, Any]] = lambda rank: {}  # the facts of one worker
+    read: Callable[[Wanted], dict[str, torch.Tensor]] = lambda wanted: {}
+    layout: str = ""
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def fetch(self, wanted: Wanted) -> None:
+        """Read tensors that were not read before."""
+        left = {name: region for name, region in wanted.items() if name not in self.tensors}
+        if left:
+            self.tensors |= self.read(left)
 
     def below(self, prefix: str) -> dict[str, torch.Tensor]:
-        """Return the tensors whose names start with a prefix, without it."""
+        """Return the tensors that were read and whose names start with a prefix, without it."""
         return {name[len(prefix) :]: self.tensors[name] for name in self.tensors if name.startswith(prefix)}
 
+    def fetch_for(self, rank: int, wanted: Wanted) -> None:
+        """Read these tensors and all that a worker has for itself: generators and positions."""
+        mine = [name for kind in ("random", "data") for name in self.names(f"worker/{rank}/{kind}/")]
+        self.fetch({**wanted, **dict.fromkeys(mine)})
 
-@dataclass
+    def names(self, prefix: str) -> list[str]:
+        """Return the names of all tensors that start with a prefix."""
+        return [name for name in self.forms if name.startswith(prefix)]
+
+
 class Training:
-    """The objects of a program whose state is saved: a network, its Trainer, or both."""
+    """What a checkpoint saves: a network, its Trainer, or both; or a Module.
 
-    net: Block | None
-    trainer: Trainer | None
+    `copy` and `restore` are the whole state of a training in one process, for a process that joins it:
 
-    def parameters(self) -> dict[str, Parameter]:
-        """Return the Parameters by their names in a checkpoint."""
-        found: dict[str, Parameter] = {}
-        known: set[int] = set()
-        named = list(self.net._collect_params_with_prefix().items()) if self.net is not None else []
-        trained = self.trainer.parameters if self.trainer is not None else []
-        for name, param in [*named, *((param.name, param) for param in trained)]:
-            if id(param) not in known:
-                if name in found:
-                    raise CheckpointError(f"two Parameters are named {name!r}: pass net= to name them by its structure")
-                known.add(id(param))
-                found[name] = param
-        if holders_of(found.values()) is not None:
-            raise CheckpointError(
-                "checkpoints of a model with a layout of mx.parallel are not supported yet. Save it with "
-                "net.save_parameters and trainer.save_states"
-            )
+        tensors, facts = Training(net, trainer).copy()
+        Training(other_net, other_trainer).restore(content_of(tensors, facts))
+    """
+
+    def __init__(self, net: Any = None, trainer: Any = None, module: Any = None):
+        self.subject: Subject = subject_of(net, trainer, module)
+
+    # ---- saving ----
+
+    def copy(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Return copies of all parameters, running averages, optimizer states and gradients, and the facts about them.
+
+        The facts are JSON values. With a layout, this worker has only a part: use a Checkpointer.
+        """
+        if self.subject.holders is not None:
+            raise CheckpointError("a worker of a layout has only a part of the state. Save it with a Checkpointer")
+        pieces, facts, mine = self.pieces(0, 1)
+        return {each.name: each.tensor.detach().cpu().clone() for each in pieces}, {**facts, "worker": mine}
+
+    def pieces(self, rank: int, workers: int) -> tuple[list[Piece], dict[str, Any], dict[str, Any]]:
+        """Return this worker's tensors, which are not copied, the facts about all, and those about this worker."""
+        found: list[Piece] = []
+        sparse: dict[str, list[int]] = {}
+        mine: dict[str, Any] = {"fresh": {}}
+        for value in self.subject.values():
+            if value.is_trained:
+                found += _pieces(f"param/{value.name}", value.arrays[0], sparse, is_shared=True)
+            else:
+                for name, array in _by_context(_prefix(rank, workers, value), value.name, value.arrays):
+                    found += _pieces(name, array, sparse)
+            for name, array in _by_context(f"worker/{rank}/grad/", value.name, value.gradients):
+                found += _pieces(name, _whole(array), sparse)
+            if value.fresh:
+                mine["fresh"][value.name] = value.fresh
+        facts: dict[str, Any] = {"kind": self.subject.kind, **self.subject.extras()}
+        strategy = self.subject.strategy
+        if strategy is not None:
+            keeps = strategy.keeps_states
+            if not keeps or rank == 0:
+                content, arrays = strategy.packed_states()
+                facts["optimizer"] = content
+                for name, array in arrays.items():
+                    found += _pieces(f"optimizer/{name}", array, sparse, is_shared=not keeps, is_lent=not keeps)
+            found += [piece(f"worker/{rank}/strategy/{name}", each) for name, each in strategy.state().items()]
+        facts["sparse"] = sparse
+        return [each for each in found if each.region is None or each.tensor.numel()], facts, mine
+
+    def lend(self, wait: Callable[[], object]) -> None:
+        """Call `wait` before the next update of the optimizer states."""
+        strategy, training = self.subject.strategy, self.subject.training
+        if strategy is not None and training is not None and not strategy.keeps_states:
+            training.updater().lend(wait)
+
+    # ---- restoring ----
+
+    def wanted(self, content: Content, rank: int = 0, workers: int = 1) -> Wanted:
+        """Return which tensors of a checkpoint this worker needs. Raises if it belongs to another model."""
+        self._check(content)
+        found: Wanted = {}
+        for value in self._expected(content):
+            for name in _sources(content, value, rank, workers):
+                found |= _with_rows(name, content, None if value.split is None else _region(value))
+        mine = f"worker/{rank}/"
+        if self._is_same(content, workers):
+            found |= dict.fromkeys([*content.names(f"{mine}grad/"), *content.names(f"{mine}strategy/")])
+        for name, region in self._optimizer_regions(content).items():
+            found |= _with_rows(f"optimizer/{name}", content, region)
         return found
 
-    def copy(self, rank: int, workers: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """Return copies of this worker's tensors, and the facts about all tensors."""
-        params = self.parameters()
-        shared: dict[str, torch.Tensor] = {}
-        own: dict[str, torch.Tensor] = {}
-        for name, param in params.items():
-            if has_values(param):
-                tensor = _dense(param.list_data()[0], f"Parameter {name!r}")
-                if workers > 1 and not param._differentiable:
-                    own[f"param/{name}"] = tensor
-                else:
-                    shared[f"param/{name}"] = tensor
-        facts: dict[str, Any] = {
-            "parameters": {name: list(param.shape or ()) for name, param in params.items() if has_values(param)},
+    def restore(self, content: Content, rank: int = 0, workers: int = 1) -> None:
+        """Restore parameters, optimizer states and the gradient exchange.
+
+        If something does not fit, nothing is changed. The tensors that `wanted` names are read, unless they were.
+        """
+        content.fetch(self.wanted(content, rank, workers))
+        subject, strategy = self.subject, self.subject.strategy
+        same = self._is_same(content, workers)
+        values = {
+            value.name: [_array(content, name) for name in _sources(content, value, rank, workers)]
+            for value in self._expected(content)
         }
-        if self.trainer is not None:
-            content, arrays = self.trainer.packed_states()
-            facts["optimizer"] = content
-            shared |= {f"optimizer/{n}": _dense(array, "an optimizer state") for n, array in arrays.items()}
-            own |= {f"strategy/{name}": state for name, state in self.trainer.strategy.state().items()}
-            scaler = self.trainer._amp_loss_scaler
-            facts["loss_scale"] = None if scaler is None else scaler.state()
-        own |= {f"random/{name}": state for name, state in generators.states().items()}
-        chosen = {name: shared[name] for name in divide({n: t.nbytes for n, t in shared.items()}, workers)[rank]}
-        chosen |= {f"worker/{rank}/{name}": tensor for name, tensor in own.items()}
-        return {name: _copied(tensor) for name, tensor in chosen.items()}, facts
+        subject.put(values)
+        if strategy is not None:
+            arrays = {name: _array(content, f"optimizer/{name}") for name in self._optimizer_regions(content)}
+            strategy.weights_were_restored()
+            strategy.take_packed_states(content.facts["optimizer"], arrays)
+        subject.take_extras(content.facts)
+        self._restore_exchange(content, f"worker/{rank}/", same)
+        self._restore_gradients(content, rank, same)
 
-    def restore(self, content: Content, rank: int, workers: int) -> None:
-        """Restore parameters, optimizer states and the gradient exchange. If something does not fit, change nothing."""
-        same = workers == content.workers
-        mine = f"worker/{rank if same else 0}/"
-        arrays = content.below("param/") | content.below(f"{mine}param/")
-        params = self.parameters()
-        _check(params, arrays)
-        packed = {name: NDArray(tensor, cpu()) for name, tensor in content.below("optimizer/").items()}
-        if self.trainer is not None and "optimizer" not in content.facts:
-            raise CheckpointError("the checkpoint has no optimizer states: it was saved without trainer=")
-        for name, tensor in arrays.items():
-            params[name]._load_init(NDArray(tensor, cpu()), None)
-        if self.trainer is not None:
-            self.trainer.take_packed_states(content.facts["optimizer"], packed)
-            self._restore_trainer(self.trainer, content, content.below(f"{mine}strategy/"), same)
+    def restore_random(self, content: Content, rank: int, workers: int) -> None:
+        """Restore the random generators. Workers that did not exist then get seeds of their own.
 
-    def _restore_trainer(
-        self, trainer: Trainer, content: Content, exchange: dict[str, torch.Tensor], same: bool
-    ) -> None:
-        scale, scaler = content.facts.get("loss_scale"), trainer._amp_loss_scaler
-        if scaler is not None and scale is not None:
-            scaler.load_state(scale)
-        if exchange and same:
-            trainer.strategy.load_state(exchange)
-        elif exchange:
+        The workers of a layout may need the same random numbers. After a change they all continue with those of
+        worker 0.
+        """
+        source = self.source(content, rank, workers)
+        content.fetch_for(source, {})
+        states = content.below(f"worker/{source}/random/")
+        if source == rank or self._must_be_alike(content, workers):
+            generators.restore(states)
+        else:
+            generators.reseed(states, rank)
+
+    def source(self, content: Content, rank: int, workers: int) -> int:
+        """Return the worker of a checkpoint whose generators this one continues with."""
+        return 0 if rank >= content.workers or self._must_be_alike(content, workers) else rank
+
+    def _must_be_alike(self, content: Content, workers: int) -> bool:
+        return bool(content.layout or self.layout) and not self._is_same(content, workers)
+
+    def _restore_exchange(self, content: Content, mine: str, same: bool) -> None:
+        strategy = self.subject.strategy
+        exchange = content.below(f"{mine}strategy/")
+        if strategy is not None and exchange:
+            strategy.load_state(exchange)
+        elif content.names("worker/0/strategy/") and not same:
             _log.warning("the residuals of compressed gradients are dropped: the number of workers has changed")
 
+    def _restore_gradients(self, content: Content, rank: int, same: bool) -> None:
+        gradients = content.below(f"worker/{rank}/grad/")
+        if not gradients:
+            if content.names("worker/0/grad/") and not same:
+                _log.warning("gradients that were added up since the last update are dropped: the workers have changed")
+            return
+        fresh = content.of_worker(rank).get("fresh", {})
+        for value in self.subject.values():
+            names = [name for name, _ in _by_context("", value.name, value.arrays)]
+            if names[0] in gradients:
+                value.put_gradients([gradients[name] for name in names], fresh.get(value.name, []))
 
-def restore_generators(content: Content, rank: int) -> None:
-    """Restore the random generators of this worker. Workers that did not exist then get seeds of their own."""
-    if rank < content.workers:
-        generators.restore(content.below(f"worker/{rank}/random/"))
-    else:
-        generators.reseed(content.below("worker/0/random/"), rank)
+    def _is_same(self, content: Content, workers: int) -> bool:
+        """Whether the checkpoint is of as many workers with the same layout."""
+        return content.workers == workers and content.layout == self.layout
+
+    @property
+    def layout(self) -> str:
+        """The layout of the workers, or ''."""
+        holders = self.subject.holders
+        return "" if holders is None else holders.described
+
+    def _expected(self, content: Content) -> list[Value]:
+        """Return the values that this worker has, or will have."""
+        waiting = [
+            Value(name, [NDArray(torch.empty(form.shape or (), device="meta"), cpu())])
+            for name in self.subject.waiting()
+            if (form := _saved_form(content, name)) is not None
+        ]
+        return [*self.subject.values(), *waiting]
+
+    def _optimizer_regions(self, content: Content) -> Wanted:
+        """Return the arrays of the optimizer that this worker needs, and which elements of them."""
+        strategy = self.subject.strategy
+        if strategy is None:
+            return {}
+        if "optimizer" not in content.facts:
+            raise CheckpointError("the checkpoint has no optimizer states: it was saved without trainer=")
+        parts = strategy.parts()
+        index_of = owners(content.facts["optimizer"])
+        found: Wanted = {}
+        for stored in content.names("optimizer/"):
+            name = stored.removeprefix("optimizer/")
+            if name.endswith(_ROWS):
+                continue
+            index = index_of.get(name)
+            if parts is None or index is None:
+                found[name] = None
+            elif index in parts:
+                found[name] = _region_of_state(parts[index], content.forms[stored].shape or ())
+        return found
+
+    def _check(self, content: Content) -> None:
+        """Raise if a checkpoint does not belong to this model."""
+        if content.facts.get("kind") != self.subject.kind:
+            raise CheckpointError(
+                f"the checkpoint is of a {content.facts.get('kind', 'unknown')!r:.40} training, but this is a "
+                f"{self.subject.kind!r} training: a Module cannot continue that of a Trainer, nor the reverse"
+            )
+        saved = {name.removeprefix("param/") for name in content.names("param/") if not name.endswith(_ROWS)}
+        saved |= {own[1] for name in content.forms if (own := _OWN.fullmatch(name))}
+        values = {value.name: value.form for value in self.subject.values()}
+        forms = values | self.subject.waiting()
+        missing = [name for name in values if name not in saved]
+        extra = sorted(saved - forms.keys() - set(self.subject.elsewhere()))
+        wrong = [
+            f"{name}: {problem}"
+            for name, form in forms.items()
+            if (found := _saved_form(content, name)) is not None and (problem := form.problem(found))
+        ]
+        problems = [
+            *([f"the model has {_few(missing)}, which the checkpoint lacks"] if missing else []),
+            *([f"the checkpoint has {_few(extra)}, which the model lacks"] if extra else []),
+            *wrong[:5],
+        ]
+        if problems:
+            raise CheckpointError(
+                f"the checkpoint belongs to another model: {'; '.join(problems)}. Create the same model as for the run "
+                "that saved it, or use another directory"
+            )
 
 
-def divide(sizes: Mapping[str, int], workers: int) -> list[list[str]]:
-    """Divide names over workers so that all have about the same number of bytes. The result depends on nothing else."""
-    shares: list[list[str]] = [[] for _ in range(workers)]
-    load = [0] * workers
-    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
-        least = load.index(min(load))
-        shares[least].append(name)
-        load[least] += sizes[name]
-    return shares
+def content_of(tensors: dict[str, torch.Tensor], facts: dict[str, Any], step: int = 0) -> Content:
+    """Return the content for `Training.restore` from the result of `Training.copy`, of another process for example."""
+    forms = {name: Form(tuple(each.shape), each.dtype) for name, each in tensors.items()}
+    return Content(step, 1, facts, forms, of_worker=lambda rank: facts.get("worker", {}), tensors=dict(tensors))
 
 
-def _check(params: Mapping[str, Parameter], arrays: Mapping[str, torch.Tensor]) -> None:
-    """Raise if a checkpoint does not belong to these Parameters."""
-    missing = [name for name, param in params.items() if name not in arrays and has_values(param)]
-    extra = [name for name in arrays if name not in params]
-    wrong = [
-        f"{name}: {problem}"
-        for name, tensor in arrays.items()
-        if name in params and (problem := params[name]._mismatch(NDArray(tensor, cpu()), None, False, "current"))
-    ]
-    problems = [
-        *([f"the model has {_few(missing)}, which the checkpoint lacks"] if missing else []),
-        *([f"the checkpoint has {_few(extra)}, which the model lacks"] if extra else []),
-        *wrong[:5],
-    ]
-    if problems:
-        raise CheckpointError(
-            f"the checkpoint belongs to another model: {'; '.join(problems)}. Create the same model as for the run "
-            "that saved it, or use another directory"
-        )
+# ---- names ----
+
+
+def _prefix(rank: int, workers: int, value: Value) -> str:
+    """Return where a value that each worker and context computes itself is saved."""
+    return f"worker/{rank}/param/" if workers > 1 or len(value.arrays) > 1 else "param/"
+
+
+def _by_context(prefix: str, name: str, arrays: Iterable[NDArray]) -> list[tuple[str, NDArray]]:
+    """Return names for the arrays on several contexts."""
+    return [(f"{prefix}{name}@{k}" if k else f"{prefix}{name}", array) for k, array in enumerate(arrays)]
+
+
+def _sources(content: Content, value: Value, rank: int, workers: int) -> list[str]:
+    """Return the name of the tensor for each context of a value."""
+    whole = f"param/{value.name}"
+    if whole in content.forms:
+        return [whole] * len(value.arrays)
+    ranks = [rank, *range(content.workers)] if workers == content.workers else range(content.workers)
+    first = next(each for each in ranks if f"worker/{each}/param/{value.name}" in content.forms)
+    names = [name for name, _ in _by_context(f"worker/{first}/param/", value.name, value.arrays)]
+    return [name if name in content.forms else names[0] for name in names]
+
+
+def _saved_form(content: Content, name: str) -> Form | None:
+    """Return the form of a value in a checkpoint."""
+    places = [f"param/{name}", *(f"worker/{rank}/param/{name}" for rank in range(content.workers))]
+    found = next((each for each in places if each in content.forms), None)
+    if found is None:
+        return None
+    sparse = content.facts.get("sparse", {}).get(found)
+    return content.forms[found] if sparse is None else Form(tuple(sparse), content.forms[found].dtype)
+
+
+def _with_rows(name: str, content: Content, region: Region | None) -> Wanted:
+    """Return a tensor to read, with the indices of its rows if it is sparse."""
+    rows = f"{name}{_ROWS}"
+    return {name: region, **({rows: None} if rows in content.forms else {})}
+
+
+# ---- arrays ----
+
+
+def _pieces(name: str, array: NDArray, sparse: dict[str, list[int]], **how: bool) -> list[Piece]:
+    """Return the tensors of an array."""
+    if array._sparse:
+        if not isinstance(array, RowSparseNDArray):
+            raise CheckpointError(f"{name} is a {array.stype} array: a checkpoint can save dense and row-sparse ones")
+        sparse[name] = list(array.shape)
+        values, rows = (part.detach() for part in array._parts)
+        return [piece(name, values, **how), piece(f"{name}{_ROWS}", rows, **how)]
+    if isinstance(array, Part):
+        return [
+            Piece(
+                name, array._data.detach(), array.whole_shape, regions.of_split(array.split, array.whole_shape), **how
+            )
+        ]
+    return [piece(name, array._data.detach(), **how)]
+
+
+def _whole(array: NDArray) -> NDArray:
+    """Return an array that is not divided: a gradient that each worker has for itself."""
+    return NDArray(array._data.detach(), array._ctx)
+
+
+def _array(content: Content, name: str) -> NDArray:
+    tensor = content.tensors[name]
+    shape = content.facts.get("sparse", {}).get(name)
+    if shape is None:
+        return NDArray(tensor, cpu())
+    return RowSparseNDArray((tensor, content.tensors[f"{name}{_ROWS}"]), tuple(shape), cpu())
+
+
+def _region(value: Value) -> Region | None:
+    return None if value.split is None else regions.of_split(value.split, value.form.shape or ())
+
+
+def _region_of_state(weight: NDArray, shape: tuple[int, ...]) -> Region | None:
+    """Return the elements of a state, of this shape, that belong to a part of its weight."""
+    if not isinstance(weight, Part) or len(shape) != len(weight.whole_shape):
+        return None
+    rows = zip(shape, weight.whole_shape, weight.split, strict=True)
+    return regions.of_split([cut if size == of else slice(None) for size, of, cut in rows], shape)
 
 
 def _few(names: list[str]) -> str:
     return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
-def _dense(array: NDArray, what: str) -> torch.Tensor:
-    if array._sparse:
-        raise CheckpointError(f"{what} is {array.stype}: checkpoints support only dense arrays")
-    return array._data.detach()
-
-
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy in the memory of the CPU."""
-    found = tensor.detach()
-    return found.clone(memory_format=torch.contiguous_format) if found.device.type == "cpu" else found.cpu()
 
 
 def check_plain(value: Any, what: str) -> None:

@@ -28,12 +28,20 @@ class DataLoaderIter(DataIter):
         self.reset()
 
     def reset(self) -> None:
-        self._batches = iter(self._loader)
+        if self._restarts():
+            self._batches = iter(self._loader)
+
+    def _position(self) -> dict[str, Any]:
+        return {"loader": self._loader.state()}
+
+    def _go_to(self, state: dict[str, Any]) -> None:
+        self._loader.load_state(state["loader"])
+        self._batches = iter(() if self._is_at_end else self._loader)
 
     def iter_next(self) -> bool:
         pair = next(self._batches, None)
         self._current = None if pair is None else self._filled(*pair)
-        return self._current is not None
+        return self._note(self._current is not None)
 
     def next(self) -> DataBatch:
         if not self.iter_next():

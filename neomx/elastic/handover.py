@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
-from ..checkpoint.state import Content, Training
+from ..checkpoint.generators import reseed
+from ..checkpoint.state import Content, Training, content_of
 from ..comm.generations import Generation
 from ..comm.group import Group
 from ..comm.session import Session
 
+_RANDOM = "random"  # the name of the state of torch's generator, among the tensors
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8)
@@ -34,15 +36,17 @@ def members_of(opened: Session, generation: Generation, receivers: Sequence[int]
 
 def give(group: Group, training: Training, facts: dict[str, Any]) -> None:
     """Send the state to the other members."""
-    tensors, known = training.copy(0, 1)
-    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("worker/0/strategy/")}
-    give_tensors(group, tensors, {"training": known, "elastic": facts})
+    pieces, known, _ = training.pieces(0, 1)
+    # Gradients and residuals of compression belong to the worker that computed them.
+    tensors = {each.name: each.tensor.detach().cpu() for each in pieces if not each.name.startswith("worker/")}
+    give_tensors(group, tensors | {_RANDOM: torch.get_rng_state()}, {"training": known, "elastic": facts})
 
 
 def take(group: Group) -> tuple[Content, dict[str, Any]]:
-    """Receive the state from the first member."""
+    """Receive the state from the first member, and seed the random generators differently on each worker."""
     tensors, facts = take_tensors(group)
-    return Content(int(facts["elastic"]["steps"]), 1, tensors, facts["training"]), facts["elastic"]
+    reseed({"torch": tensors.pop(_RANDOM)}, group.ranks[group.rank])
+    return content_of(tensors, facts["training"], int(facts["elastic"]["steps"])), facts["elastic"]
 
 
 def give_tensors(group: Group, tensors: Mapping[str, torch.Tensor], facts: dict[str, Any]) -> None:

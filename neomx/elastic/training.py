@@ -15,7 +15,6 @@ import torch
 from .. import process
 from ..base import MXNetError
 from ..checkpoint.automatic import epochs as saved_epochs
-from ..checkpoint.generators import reseed
 from ..checkpoint.state import Training
 from ..comm import session
 from ..comm.generations import Expelled, Generation, Generations, Over, Status
@@ -331,7 +330,6 @@ class Elastic:
         else:
             content, facts = handover.take(group)
             training.restore(content, 0, 1)
-            reseed(content.below("worker/0/random/"), session.session().world.number)
             self._take_facts(facts)
             self.steps = content.step
         group.close()

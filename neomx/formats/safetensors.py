@@ -13,7 +13,7 @@ import math
 import os
 import stat
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ _MAX_DIMS = 64  # numpy's limit; more means that the file is corrupt
 
 
 @dataclass(frozen=True)
-class _Entry:
+class Entry:
     """The location of an array: bytes from `begin` to `end`, counted from the start of the file."""
 
     dtype: torch.dtype
@@ -64,14 +64,10 @@ class Archive(Mapping[str, torch.Tensor]):
             info = os.stat(self.path)
             if not stat.S_ISREG(info.st_mode):  # opening a pipe would block
                 raise MXNetError(f"{self.path}: not a regular file")
-            size = info.st_size
             with open(self.path, "rb") as file:
-                start, header = _header(file, size, self.path)
+                self.metadata, self._entries = read_header(lambda _, size: file.read(size), info.st_size, self.path)
         except OSError as error:
             raise MXNetError(f"cannot read {self.path}: {error.strerror or error}") from error
-        self.metadata = _metadata(header.pop(_METADATA, {}), self.path)
-        self._entries = {name: _entry(name, facts, start, size, self.path) for name, facts in header.items()}
-        _check_cover(self._entries, start, size, self.path)
 
     def __getitem__(self, name: str) -> torch.Tensor:
         entry = self._entries[name]
@@ -105,22 +101,58 @@ def write(
     path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write arrays by name, atomically."""
-    header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
     arrays = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    ordered = sorted(arrays, key=lambda name: (-arrays[name].element_size(), name))  # so that all are aligned
+    header, entries = make_header({name: (each.dtype, each.shape) for name, each in arrays.items()}, metadata)
+    with replacing(path) as file:
+        file.write(header)
+        for name in entries:
+            file.write(bytes_of(arrays[name]))
+
+
+def make_header(
+    described: Mapping[str, tuple[torch.dtype, Sequence[int]]], metadata: Mapping[str, str] | None = None
+) -> tuple[bytes, dict[str, Entry]]:
+    """Return the bytes before the arrays of a file, and the location of each array, in the order of the file."""
+    header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
+    ordered = sorted(described, key=lambda name: (-described[name][0].itemsize, name))  # so that all are aligned
+    entries: dict[str, Entry] = {}
     end = 0
     for name in ordered:
-        tensor = arrays[name]
-        if name == _METADATA or tensor.dtype not in _NAMES:
-            raise MXNetError(f"cannot write {name!r} of {tensor.dtype} to a safetensors file")
-        begin, end = end, end + tensor.nbytes
-        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        dtype, shape = described[name]
+        if name == _METADATA or dtype not in _NAMES:
+            raise MXNetError(f"cannot write {name!r} of {dtype} to a safetensors file")
+        begin, end = end, end + math.prod(shape) * dtype.itemsize
+        entries[name] = Entry(dtype, tuple(shape), begin, end)
+        header[name] = {"dtype": _NAMES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    with replacing(path) as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for name in ordered:
-            file.write(_bytes(arrays[name]))
+    start = 8 + len(text)
+    placed = {
+        name: Entry(each.dtype, each.shape, start + each.begin, start + each.end) for name, each in entries.items()
+    }
+    return struct.pack("<Q", len(text)) + text, placed
+
+
+def read_header(read: Callable[[int, int], bytes], size: int, path: str) -> tuple[dict[str, str], dict[str, Entry]]:
+    """Return the metadata and the arrays of a file of `size` bytes, of which `read(begin, size)` returns some.
+
+    `read` is called for bytes in ascending order.
+    """
+    start, header = _header(read, size, path)
+    metadata = _metadata(header.pop(_METADATA, {}), path)
+    entries = {name: _entry(name, facts, start, size, path) for name, facts in header.items()}
+    _check_cover(entries, start, size, path)
+    return metadata, entries
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Return the name of a dtype in these files."""
+    return _NAMES[dtype]
+
+
+def dtype_of(name: Any) -> torch.dtype | None:
+    """Return the dtype with a name in these files, or None if there is none."""
+    return _DTYPES.get(name) if isinstance(name, str) else None
 
 
 # ---- the header, which is not trusted ----
@@ -130,17 +162,17 @@ def _fail(path: str, problem: str) -> MXNetError:
     return MXNetError(f"{path}: not a readable safetensors file: {problem}")
 
 
-def _header(file: Any, size: int, path: str) -> tuple[int, dict[str, Any]]:
+def _header(read: Callable[[int, int], bytes], size: int, path: str) -> tuple[int, dict[str, Any]]:
     """Return the offset of the first array, and the header."""
     if size < 8:
         raise _fail(path, f"it has {size} bytes, but the length of the header alone takes 8")
-    (length,) = struct.unpack("<Q", file.read(8))
+    (length,) = struct.unpack("<Q", read(0, 8))
     if length > min(size - 8, _MOST_HEADER):
         raise _fail(
             path, f"the header would take {length} bytes; the file has {size - 8}, and the limit is {_MOST_HEADER}"
         )
     try:
-        header = json.loads(file.read(length).decode(), object_pairs_hook=_without_duplicates)
+        header = json.loads(read(8, length).decode(), object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise _fail(path, f"its header is not JSON: {error!s:.200}") from error
     if not isinstance(header, dict):
@@ -163,13 +195,13 @@ def _metadata(value: Any, path: str) -> dict[str, str]:
     return value
 
 
-def _entry(name: str, facts: Any, start: int, size: int, path: str) -> _Entry:
+def _entry(name: str, facts: Any, start: int, size: int, path: str) -> Entry:
     if not isinstance(facts, dict) or facts.keys() != {"dtype", "shape", "data_offsets"}:
         raise _fail(path, f"{name!r} must have dtype, shape and data_offsets, received {facts!r:.100}")
     shape, offsets = facts["shape"], facts["data_offsets"]
     if not _is_counts(shape) or not _is_counts(offsets) or len(offsets) != 2:
         raise _fail(path, f"{name!r} has shape {shape!r:.100} at {offsets!r:.100}: expected lists of integers >= 0")
-    dtype = _DTYPES.get(facts["dtype"]) if isinstance(facts["dtype"], str) else None
+    dtype = dtype_of(facts["dtype"])
     if dtype is None:
         raise _fail(path, f"{name!r} has dtype {facts['dtype']!r:.100}, expected one of {', '.join(_DTYPES)}")
     if len(shape) > _MAX_DIMS:
@@ -182,14 +214,14 @@ def _entry(name: str, facts: Any, start: int, size: int, path: str) -> _Entry:
         raise _fail(path, f"{name!r} of shape {shape} takes {wanted} bytes, but its data_offsets span {end - begin}")
     if math.prod(n or 1 for n in shape) * dtype.itemsize >= 2**63:
         raise _fail(path, f"{name!r} has shape {shape}, which is too large")
-    return _Entry(dtype, tuple(shape), begin, end)
+    return Entry(dtype, tuple(shape), begin, end)
 
 
 def _is_counts(value: Any) -> bool:
     return isinstance(value, list) and all(type(each) is int and 0 <= each < 2**63 for each in value)
 
 
-def _check_cover(entries: Mapping[str, _Entry], start: int, size: int, path: str) -> None:
+def _check_cover(entries: Mapping[str, Entry], start: int, size: int, path: str) -> None:
     """Fail if arrays overlap, or if there are bytes that belong to none."""
     reached, last = start, "the header"
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
@@ -205,7 +237,7 @@ def _check_cover(entries: Mapping[str, _Entry], start: int, size: int, path: str
 # ---- bytes ----
 
 
-def _bytes(tensor: torch.Tensor) -> memoryview:
+def bytes_of(tensor: torch.Tensor) -> memoryview:
     """Return the memory of a contiguous tensor."""
     if not tensor.numel():
         return memoryview(b"")
@@ -213,7 +245,7 @@ def _bytes(tensor: torch.Tensor) -> memoryview:
 
 
 def _fill(file: Any, tensor: torch.Tensor, what: str) -> None:
-    left = _bytes(tensor)
+    left = bytes_of(tensor)
     while left:
         count = file.readinto(left)
         if not count:

@@ -13,6 +13,7 @@ import torch
 
 from .. import initializer
 from .. import ndarray as nd
+from ..comm.group import Group
 from ..context import cpu
 from ..dtype import to_torch
 from ..ndarray import NDArray
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 
 class Holders(Protocol):
     """The workers that share the Parameters of a model. `mx.parallel` has an implementation for each layout."""
+
+    @property
+    def described(self) -> str:
+        """The layout and what it shards, such as 'data=2,tensor=2, shard=full'."""
+
+    @property
+    def model_group(self) -> Group:
+        """The workers that train this model together."""
 
     def strategy(self) -> StepStrategy:
         """Return the strategy that combines the gradients of a Trainer's Parameters."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from .. import optimizer as opt
-from ..base import MXNetError
 from ..events import emit
 from ..formats.atomic import replacing
 from ..kvstore import KVStoreBase
@@ -54,11 +53,21 @@ class Trainer(TrainerNames):
             optimizer = take_own_strategy(self._asked, optimizer, len(self._contexts))
         self._training = ParameterTraining(self._params, self._contexts, _made(optimizer, optimizer_params or {}))
         self._strategy: StepStrategy | None = None
+        self.expects_layout = False  # whether a layout will be applied before the first step
         self._alone = False  # whether the other workers of the job train separate models
         for param in self._params:
             param._set_trainer(self)
         self._open()
         emit("trainer", trainer=self)
+
+    @property
+    def training(self) -> ParameterTraining:
+        """The optimizer and the Parameters as strategies see them."""
+        return self._training
+
+    def expect_layout(self) -> None:
+        """Note that a layout will be applied to the Parameters before the first step."""
+        self.expects_layout = True
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -101,6 +110,7 @@ class Trainer(TrainerNames):
 
     def take_layout(self) -> None:
         """Choose the strategy again and shard the optimizer states, after a layout was applied."""
+        self.expects_layout = False
         if self._strategy is not None:
             self._strategy.close()
             self._strategy = None
@@ -204,29 +214,8 @@ class Trainer(TrainerNames):
         """Read the optimizer states from a file."""
         if self.strategy.load_states(fname):
             return
-        updaters = zip(self._training.updaters, self._known_weights(), strict=True)
+        updaters = zip(self._training.updaters, self._training.known_weights(), strict=True)
         self._training.take_updaters([updater.restored(fname, weights) for updater, weights in updaters])
-
-    def _known_weights(self) -> list[dict[int | str, NDArray | None]]:
-        """The weights by index, for each context. None if a weight is not initialized yet."""
-        return [
-            {i: None if param._arrays is None else param.data(ctx) for i, param in enumerate(self._params)}
-            for ctx in self._contexts
-        ]
-
-    def packed_states(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """Return the optimizer and its states as JSON values and named arrays, for a checkpoint."""
-        if self.strategy.keeps_states:
-            raise MXNetError(
-                "the optimizer states are in a key-value store, which a checkpoint cannot read. Create the Trainer "
-                "with update_on_kvstore=False"
-            )
-        return self._training.updater().packed()
-
-    def take_packed_states(self, content: Any, arrays: Mapping[str, NDArray]) -> None:
-        """Continue with the optimizer and the states that `packed_states` returned."""
-        updaters = zip(self._training.updaters, self._known_weights(), strict=True)
-        self._training.take_updaters([updater.unpacked(content, arrays, weights) for updater, weights in updaters])
 
     # ---- MXNet's private names, which programs and libraries use ----
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 
@@ -15,6 +15,7 @@ from ..step.gradients import is_fresh, leaf_of, mark_fresh, mark_used, stamp_of
 from ..step.trained import Hook, Trained, Training
 from .data.place import current_batch
 from .parameter import Parameter
+from .placement import has_values
 
 
 class Scaler(Protocol):
@@ -105,6 +106,23 @@ class ParameterTraining(Training):
     def take_updater(self, updater: Updater) -> None:
         """Continue with an updater whose states were read from a file."""
         self.take_updaters([updater])
+
+    def take_packed(
+        self, content: Any, arrays: Mapping[str, NDArray], parts: Mapping[int | str, NDArray] | None = None
+    ) -> None:
+        """Continue with the optimizer and the states of a checkpoint."""
+        weights = self.known_weights() if parts is None else [parts]
+        updaters = [each.unpacked(content, arrays, mine) for each, mine in zip(self.updaters, weights, strict=True)]
+        self._optimizer.become(updaters[0].optimizer)
+        updaters[0].optimizer = self._optimizer
+        self.take_updaters(updaters)
+
+    def known_weights(self) -> list[Mapping[int | str, NDArray | None]]:
+        """Return the weights by index, for each context. A weight is None if it is not initialized yet."""
+        return [
+            {i: param.data(ctx) if has_values(param) else None for i, param in enumerate(self.params)}
+            for ctx in self.contexts
+        ]
 
     def take_optimizer(self, optimizer: Optimizer) -> None:
         """Continue with an optimizer that was read from a file or received from another worker."""

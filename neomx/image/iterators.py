@@ -74,6 +74,8 @@ class ImageIter(DataIter):
         self.shuffle, self.last_batch_handle = shuffle, last_batch_handle
         self.seq = self._order([key for key, _ in listed or ()], shuffle, part_index, num_parts)
         self.num_image = None if self.seq is None else len(self.seq)
+        self._keys = list(self.seq or ())  # in the original order
+        self._places = np.arange(len(self._keys))  # of the keys in `seq`, among these
         self.auglist: list[Any] = list(CreateAugmenter(data_shape, **kwargs) if aug_list is None else aug_list)
         self.cur = 0
         self._exhausted = False
@@ -123,16 +125,45 @@ class ImageIter(DataIter):
 
     def reset(self) -> None:
         """Start an epoch, with the images left over from the last one for 'roll_over'."""
+        if not self._restarts():
+            return
         if self.seq is not None and self.shuffle:
-            random.shuffle(self.seq)
+            order = list(range(len(self.seq)))
+            random.shuffle(order)
+            self._places = self._places[order]
+            self.seq[:] = [self.seq[i] for i in order]
         if self._left_over is None:
             self._rewind()
         self._exhausted = False
 
     def hard_reset(self) -> None:
         """Start an epoch, and drop the images left over from the last one."""
-        self._left_over = None
+        self._keeps_position, self._left_over = False, None
         self.reset()
+
+    def _position(self) -> dict[str, Any]:
+        state = {"images": len(self._keys), "cur": self.cur, "exhausted": self._exhausted, "places": self._places}
+        if self._left_over is None:
+            return state
+        data, label, count = self._left_over
+        return {**state, "left": {"data": data.asnumpy(), "label": label.asnumpy(), "count": count}}
+
+    def _go_to(self, state: dict[str, Any]) -> None:
+        if state["images"] != len(self._keys):
+            raise MXNetError(
+                f"the position is in {state['images']} images, but this iterator has {len(self._keys)}. Create the "
+                "iterator as for the run that saved the position"
+            )
+        self._rewind()
+        self.cur, self._exhausted = int(state["cur"]), bool(state["exhausted"])
+        if self.seq is not None:
+            self._places = np.asarray(state["places"])
+            self.seq[:] = [self._keys[i] for i in self._places.tolist()]
+        elif self.imgrec is not None:
+            for _ in range(self.cur):
+                self.imgrec.read()
+        left = state.get("left")
+        self._left_over = left and (array(left["data"]), array(left["label"]), int(left["count"]))
 
     def _rewind(self) -> None:
         self.cur = 0
@@ -166,6 +197,15 @@ class ImageIter(DataIter):
 
     def next(self) -> DataBatch:
         """Return the next batch."""
+        try:
+            batch = self._next()
+        except StopIteration:
+            self._note(False)
+            raise
+        self._note(True)
+        return batch
+
+    def _next(self) -> DataBatch:
         begun, self._left_over = self._left_over, None
         if begun is not None:
             data, label, count = begun

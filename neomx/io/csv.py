@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -71,8 +72,14 @@ class CSVIter(MXDataIter):
         )
         return labels
 
-    def _epoch(self) -> Iterator[DataBatch]:
-        for rows, pad in self._order.epoch():
+    def _start(self) -> Any:
+        return self._order.start
+
+    def _start_at(self, start: Any) -> None:
+        self._order.start = int(start)
+
+    def _epoch(self, skip: int = 0) -> Iterator[DataBatch]:
+        for rows, pad in islice(self._order.epoch(), skip, None):
             data, label = self._data[rows], self._labels[rows]
             yield DataBatch(
                 [array(data, dtype=data.dtype)], [array(label, dtype=label.dtype)], pad, rows.astype(np.uint64)

@@ -145,8 +145,14 @@ class ImageRecordIter(MXDataIter):
         check(self._who, records.path_imgrec != "", "path_imgrec must name a record file, received ''")
         check_part(self._who, part)
 
-    def _epoch(self) -> Iterator[DataBatch]:
-        return self._work.epoch()
+    def _start(self) -> Any:
+        return self._work.start()
+
+    def _start_at(self, start: Any) -> None:
+        self._work.start_at(start)
+
+    def _epoch(self, skip: int = 0) -> Iterator[DataBatch]:
+        return self._work.epoch(skip)
 
 
 class ImageRecordUInt8Iter(ImageRecordIter):

@@ -69,10 +69,16 @@ class DataBatch:
 
 
 class DataIter:
-    """Base class of iterators. Subclasses define `provide_data`, `provide_label`, and `next` or the methods it uses."""
+    """Base class of iterators. Subclasses define `provide_data`, `provide_label`, and `next` or the methods it uses.
+
+    A subclass whose position a checkpoint can save also defines `state` and `load_state`.
+    """
 
     provide_data: Any
     provide_label: Any
+    _ends = 0  # how often the iterator has reached its end
+    _is_at_end = False
+    _keeps_position = False  # whether `load_state` was called, and nothing was read since
 
     def __init__(self, batch_size: int = 0) -> None:
         self.batch_size = batch_size
@@ -106,6 +112,62 @@ class DataIter:
 
     def getpad(self) -> Any:
         """Return the number of padding samples in the current batch."""
+
+    # ---- resuming ----
+
+    def state(self) -> dict[str, Any]:
+        """Return the position after the batches that were read: JSON values and numpy arrays.
+
+        'epoch' is the number of times that the iterator has reached its end. Raises MXNetError if the position is
+        unknown, as for an iterator of the program that does not define this method.
+        """
+        fixed = {"kind": type(self).__name__, "batch_size": self.batch_size}
+        return {**fixed, "epoch": self._ends, "is_at_end": self._is_at_end, **self._position()}
+
+    def load_state(self, state: dict[str, Any], keeps: bool = True) -> None:
+        """Continue at a position that `state` returned, with an iterator that was created in the same way.
+
+        With `keeps`, a `reset` before the next batch is ignored, since many loops reset at the start of each epoch. It
+        is not ignored at the end of the data.
+        """
+        expected = {"kind": type(self).__name__, "batch_size": self.batch_size}
+        for name, value in expected.items():
+            if not isinstance(state, dict) or state.get(name) != value:
+                found = state.get(name) if isinstance(state, dict) else state
+                raise MXNetError(
+                    f"the position is in other data: its {name} is {found!r:.80}, but that of this iterator is "
+                    f"{value!r}. Create the iterator as for the run that saved the position"
+                )
+        self._ends, self._is_at_end = int(state["epoch"]), bool(state["is_at_end"])
+        self._go_to(state)
+        self._keeps_position = keeps
+
+    def _position(self) -> dict[str, Any]:
+        """Return what `_go_to` needs."""
+        raise MXNetError(
+            f"the position of a {type(self).__name__} in its data cannot be saved. Use an iterator of mx.io, or define "
+            "its methods state() and load_state(state)"
+        )
+
+    def _go_to(self, state: dict[str, Any]) -> None:
+        """Continue at a position."""
+        raise MXNetError(f"{type(self).__name__} cannot continue at a position: it does not define load_state(state)")
+
+    def _restarts(self) -> bool:
+        """Note a call of `reset`. Return whether it restarts the iterator, and does not follow `load_state`."""
+        restarts = not self._keeps_position or self._is_at_end
+        self._keeps_position = False
+        if restarts:
+            self._is_at_end = False
+        return restarts
+
+    def _note(self, has_batch: bool) -> bool:
+        """Note whether there was another batch, and return it."""
+        self._keeps_position = False
+        if not has_batch and not self._is_at_end:
+            self._is_at_end = True
+            self._ends += 1
+        return has_batch
 
 
 class _CurrentBatch(DataIter):
@@ -145,12 +207,21 @@ class ResizeIter(_CurrentBatch):
             self.default_bucket_key = data_iter.default_bucket_key
 
     def reset(self) -> None:
+        if not self._restarts():
+            return
         self.cur = 0
         if self.reset_internal:
             self.data_iter.reset()
 
+    def _position(self) -> dict[str, Any]:
+        return {"cur": self.cur, "inner": self.data_iter.state()}
+
+    def _go_to(self, state: dict[str, Any]) -> None:
+        self.cur = int(state["cur"])
+        self.data_iter.load_state(state["inner"], keeps=False)
+
     def iter_next(self) -> bool:
-        if self.cur == self.size:
+        if not self._note(self.cur < self.size):
             return False
         try:
             self.current_batch = self.data_iter.next()
@@ -187,6 +258,10 @@ class PrefetchingIter(_CurrentBatch):
         self._coming = self._fetch()
 
     def _fetch(self) -> list[Future[DataBatch | None]]:
+        try:
+            self._before: list[dict[str, Any]] | None = [source.state() for source in self.iters]
+        except MXNetError:  # an iterator whose position is unknown
+            self._before = None
         return [self._threads.submit(_next_or_none, source) for source in self.iters]
 
     @property
@@ -200,18 +275,36 @@ class PrefetchingIter(_CurrentBatch):
         return _renamed([source.provide_label for source in self.iters], self.rename_label)
 
     def reset(self) -> None:
-        self._threads.check_process()
-        for batch in self._coming:
-            batch.exception()  # wait: an iterator must not be reset while it is read; its exception is obsolete
+        if not self._restarts():
+            return
+        self._wait()
         for source in self.iters:
             source.reset()
+        self._coming = self._fetch()
+
+    def _wait(self) -> None:
+        """Wait for the threads: an iterator must not change while it is read. Their exceptions are obsolete."""
+        self._threads.check_process()
+        for batch in self._coming:
+            batch.exception()
+
+    def _position(self) -> dict[str, Any]:
+        if self._before is None:
+            for source in self.iters:
+                source.state()  # raises
+        return {"inner": self._before}
+
+    def _go_to(self, state: dict[str, Any]) -> None:
+        self._wait()
+        for source, position in zip(self.iters, state["inner"], strict=True):
+            source.load_state(position, keeps=False)
         self._coming = self._fetch()
 
     def iter_next(self) -> bool:
         self._threads.check_process()
         batches = [coming.result() for coming in self._coming]
         there = [batch for batch in batches if batch is not None]
-        if not there:
+        if not self._note(bool(there)):
             return False
         if len(there) < self.n_iter or len({batch.pad for batch in there}) > 1:
             pads = [batch and batch.pad for batch in batches]
@@ -306,15 +399,19 @@ class NDArrayIter(DataIter):
 
     def hard_reset(self) -> None:
         """Restart, and drop samples kept from the last epoch."""
+        self._keeps_position = self._is_at_end = False
         self._begin(self._order[:0])
 
     def reset(self) -> None:
         """Restart. 'roll_over' keeps the samples that did not fill the last batch of the epoch."""
+        if not self._restarts():
+            return
         unfilled = self.last_batch_handle == "roll_over" and self._is_short()
         self._begin(self._rows() if unfilled else self._order[:0])
 
     def _begin(self, kept: np.ndarray) -> None:
         if self.shuffle:
+            self.idx = self.idx.copy()  # `state` returns these arrays
             np.random.shuffle(self.idx)
             self._order = self._order[self.idx]
         # Positions count from 0 in the new order; samples kept from the last epoch have negative positions.
@@ -330,12 +427,27 @@ class NDArrayIter(DataIter):
             return self._order[self.cursor : end]
         return np.concatenate([self._kept[kept + self.cursor :], self._order[:end]])
 
+    def _position(self) -> dict[str, Any]:
+        order = {"idx": self.idx, "order": self._order} if self.shuffle else {}
+        return {"samples": self.num_data, "cursor": self.cursor, "kept": self._kept, **order}
+
+    def _go_to(self, state: dict[str, Any]) -> None:
+        if state["samples"] != self.num_data or self.shuffle != ("order" in state):
+            raise MXNetError(
+                f"the position is in other data: {state['samples']} samples{', shuffled' * ('order' in state)}, but "
+                f"this iterator has {self.num_data}{', shuffled' * self.shuffle}. Create the iterator as for the run "
+                "that saved the position"
+            )
+        self.cursor, self._kept = int(state["cursor"]), np.asarray(state["kept"])
+        if self.shuffle:
+            self.idx, self._order = np.asarray(state["idx"]), np.asarray(state["order"])
+
     def iter_next(self) -> bool:
         self.cursor += self.batch_size
-        return self.cursor < self.num_data
+        return self._note(self.cursor < self.num_data)
 
     def next(self) -> DataBatch:
-        if not self.iter_next() or (self.last_batch_handle != "pad" and self._is_short()):
+        if not self.iter_next() or not self._note(self.last_batch_handle == "pad" or not self._is_short()):
             raise StopIteration
         return DataBatch(data=self.getdata(), label=self.getlabel(), pad=self.getpad())
 

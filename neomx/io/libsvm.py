@@ -81,8 +81,14 @@ class LibSVMIter(MXDataIter):
         check(self._who, rows.round_batch, "round_batch=False is not supported for sparse rows")
         check_part(self._who, part)
 
-    def _epoch(self) -> Iterator[DataBatch]:
-        for rows, pad in self._order.epoch():
+    def _start(self) -> Any:
+        return self._order.start
+
+    def _start_at(self, start: Any) -> None:
+        self._order.start = int(start)
+
+    def _epoch(self, skip: int = 0) -> Iterator[DataBatch]:
+        for rows, pad in islice(self._order.epoch(), skip, None):
             label = self._labels.take(rows) if self._labels else array(self._data.first[rows])
             yield DataBatch([self._data.take(rows)], [label], pad, rows.astype(np.uint64))
 

@@ -80,10 +80,10 @@ class MNISTIter(MXDataIter):
         )
         return images, labels
 
-    def _epoch(self) -> Iterator[DataBatch]:
+    def _epoch(self, skip: int = 0) -> Iterator[DataBatch]:
         size = self.batch_size
         unnumbered = np.zeros(size, np.uint64)  # as in MXNet, this iterator does not track sample indices
-        for start in range(0, len(self._rows) - size + 1, size):
+        for start in range(skip * size, len(self._rows) - size + 1, size):
             rows = self._rows[start : start + size]
             data = self._images[rows].reshape(size, *self._shape).astype(np.float32) / 256
             yield DataBatch([array(data)], [array(self._labels[rows])], 0, unnumbered)

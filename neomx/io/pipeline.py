@@ -40,7 +40,16 @@ class _Plan:
 
     places: list[tuple[int, RecordPosition]]
     pad: int = 0
-    begun: Iterator[tuple[int, RecordPosition]] | None = None
+    begun: _Begun | None = None
+
+
+@dataclass
+class _Begun:
+    """A pass of which the last epoch has used some records."""
+
+    number: int
+    used: int
+    records: Iterator[tuple[int, RecordPosition]]
 
 
 class RecordPipeline:
@@ -56,17 +65,34 @@ class RecordPipeline:
     def forget(self) -> None:
         """Restart with the first pass."""
         self._passes = 0
-        self._begun: Iterator[tuple[int, RecordPosition]] | None = None
+        self._begun: _Begun | None = None
 
     def close(self) -> None:
         """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def epoch(self) -> Iterator[DataBatch]:
-        """Yield the batches of an epoch."""
+    def start(self) -> Any:
+        """Return where the next epoch starts: the number of passes, and the records used of one that has begun."""
+        begun = self._begun
+        return [self._passes, None if begun is None else [begun.number, begun.used]]
+
+    def start_at(self, start: Any) -> None:
+        """Start the next epoch there."""
+        passes, begun = start
+        self._passes, self._begun = int(passes), None
+        if begun is not None:
+            number, used = map(int, begun)
+            records = self._records(number)
+            next(islice(records, used, used), None)
+            self._begun = _Begun(number, used, records)
+
+    def epoch(self, skip: int = 0) -> Iterator[DataBatch]:
+        """Yield the batches of an epoch, without the first `skip`, whose records are not read."""
         self._pool.check_process()
         begun, self._begun = self._begun, None
         plans = self._plans(begun)
+        for plan in islice(plans, skip):
+            self._begun = plan.begun
         waiting: deque[_Batch | MXNetError] = deque()
         try:
             while True:
@@ -97,11 +123,14 @@ class RecordPipeline:
         )
 
     def _one_pass(self) -> Iterator[tuple[int, RecordPosition]]:
-        number, self._passes = self._passes, self._passes + 1
+        self._passes += 1
+        return self._records(self._passes - 1)
+
+    def _records(self, number: int) -> Iterator[tuple[int, RecordPosition]]:
         return ((number, place) for place in self._source.one_pass(number))
 
-    def _plans(self, begun: Iterator[tuple[int, RecordPosition]] | None) -> Iterator[_Plan]:
-        records = begun or self._one_pass()
+    def _plans(self, begun: _Begun | None) -> Iterator[_Plan]:
+        records = self._one_pass() if begun is None else begun.records
         places = list(islice(records, self.size))
         if not places and begun is not None:  # the previous batch used up this pass
             records = self._one_pass()
@@ -113,14 +142,14 @@ class RecordPipeline:
             places = list(islice(records, self.size))
 
     def _filled(self, places: list[tuple[int, RecordPosition]], pad: int) -> _Plan:
-        begun = self._one_pass()
-        more = list(islice(begun, pad))
+        records = self._one_pass()
+        more = list(islice(records, pad))
         check(
             self._who,
             len(more) == pad,
             f"the number of records, {len(more)}, must be bigger than batch_size, {self.size}",
         )
-        return _Plan(places + more, pad, begun)
+        return _Plan(places + more, pad, _Begun(self._passes - 1, pad, records))
 
 
 class _Batch:

@@ -38,8 +38,8 @@ class MXDataIter(DataIter):
     def _who(self) -> str:
         return type(self).__name__
 
-    def _epoch(self) -> Iterator[DataBatch]:
-        """Yield the batches from here to the end of the data."""
+    def _epoch(self, skip: int = 0) -> Iterator[DataBatch]:
+        """Yield the batches of an epoch, without the first `skip`, which were read before."""
         raise NotImplementedError(f"{self._who} does not implement _epoch")
 
     def _describe(self, data: tuple[int, ...], label: tuple[int, ...], dtype: Any, label_dtype: Any) -> None:
@@ -47,8 +47,31 @@ class MXDataIter(DataIter):
         self.provide_data = [DataDesc(self._names.data_name, (self.batch_size, *data), dtype)]
         self.provide_label = [DataDesc(self._names.label_name, (self.batch_size, *label), label_dtype)]
 
+    def _start(self) -> Any:
+        """Return where the next epoch starts, as JSON, if that depends on earlier epochs."""
+        return None
+
+    def _start_at(self, start: Any) -> None:
+        """Start the next epoch there."""
+
     def reset(self) -> None:
-        self._batches, self._current, self._started = self._epoch(), None, False
+        if self._restarts():
+            self._origin, self._count = self._start(), 0
+            self._begin(self._epoch())
+
+    def _begin(self, batches: Iterator[DataBatch]) -> None:
+        self._batches, self._current, self._started = batches, None, False
+
+    def _position(self) -> dict[str, Any]:
+        return {"start": self._origin, "batches": self._count}
+
+    def _go_to(self, state: dict[str, Any]) -> None:
+        self._origin, self._count = state["start"], int(state["batches"])
+        self._begin(iter(()))  # ends the current epoch
+        self._start_at(self._origin)
+        self._begin(self._epoch(self._count))
+        if self._is_at_end:
+            next(self._batches, None)  # the next epoch may depend on the end of this one
 
     def _peek(self) -> DataBatch:
         if self._current is None and not self._started:
@@ -61,7 +84,8 @@ class MXDataIter(DataIter):
         if self._started or self._current is None:
             self._current = next(self._batches, None)
         self._started = True
-        return self._current is not None
+        self._count += self._current is not None
+        return self._note(self._current is not None)
 
     def next(self) -> DataBatch:
         if not self.iter_next():
@@ -92,18 +116,18 @@ class BatchOrder:
 
     def __init__(self, samples: int, batch_size: int, wrap: bool):
         self._samples, self._batch_size, self._wrap = samples, batch_size, wrap
-        self._start = 0
+        self.start = 0  # the first sample of the next epoch
 
     def epoch(self) -> Iterator[tuple[np.ndarray, int]]:
         """Yield the sample indices of each batch, and the number of padding samples at its end."""
-        first, self._start = self._start, 0
+        first, self.start = self.start, 0
         rows = np.zeros(self._batch_size, np.int64)
         for position in range(first, self._samples, self._batch_size):
             pad = max(0, position + self._batch_size - self._samples)
             full = self._batch_size - pad
             before, rows = rows, np.arange(position, position + self._batch_size)
             if pad and self._wrap:
-                rows, self._start = rows % self._samples, pad % self._samples
+                rows, self.start = rows % self._samples, pad % self._samples
             elif pad:
                 rows[full:] = before[full:]
             yield rows, pad

@@ -6,6 +6,7 @@ import itertools
 import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -24,7 +25,7 @@ from ..optimizer.part import Part
 from ..optimizer.remote import RemoteOptimizer
 from ..optimizer.whole import cut_state, join_state
 from . import calls
-from .calls import Key, Pairs
+from .calls import Key, Keys, Pairs, Values
 from .local import summed
 from .shared import SharedStore
 from .store import Update
@@ -76,6 +77,12 @@ class RemoteStore(SharedStore):
             for (name, value), t in zip(values.items(), tensors, strict=True)
         ]
         self._declare(specs, tensors)
+
+    def assign(self, key: Keys, value: Values) -> None:
+        """Overwrite keys with the values of worker 0. All workers must call it."""
+        arrays = {name: arrays[0] for name, arrays in self._targets(key, value)}
+        specs = [replace(self._specs[name], generation=self._specs[name].generation + 1) for name in arrays]
+        self._declare(specs, [array._data.detach().cpu() for array in arrays.values()])
 
     def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Segment, ...]:
         return self._allocator.allocate(shape, dtype.itemsize, self._keeps_whole())

@@ -99,12 +99,14 @@ def _check_resumable(path: str) -> None:
     Damaged ones are found by the workers, which may use older ones.
     """
     from ..checkpoint import folder, manifest  # only if a job resumes
+    from ..checkpoint.storage import open_storage
 
     try:
-        steps = folder.steps(path)
+        storage = open_storage(path)
+        steps = folder.steps(storage)
         if not steps:
             raise ConfigurationError(f"--resume {path}: there is no checkpoint in this directory")
-        manifest.read(folder.path_of(path, steps[-1]))
+        manifest.read(storage, folder.name_of(steps[-1]))
     except manifest.DamagedError:
         return
     except MXNetError as error:

@@ -6,13 +6,13 @@ import logging
 import time
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import metric
 from .. import ndarray as nd
-from ..base import _as_list  # noqa: F401  # which programs import from here
+from ..base import MXNetError, _as_list  # noqa: F401  # programs import the second from here
 from ..gluon.data.shard import ShardedDataset
 from ..initializer import Uniform
 from ..io import DataBatch, DataDesc, DataIter
@@ -21,8 +21,11 @@ from ..model import _multiple_callbacks as _call
 from ..ndarray import NDArray
 from ..process import state
 from ..step import OptimizerWithStrategy, store_of_workers
-from .progress import EpochEvents
+from .progress import Fit
 from .shards import ShardIter, is_divided
+
+if TYPE_CHECKING:
+    from .module import Module
 
 __all__ = ["BaseModule"]
 
@@ -209,12 +212,13 @@ class BaseModule:
             eval_metric = metric.create(eval_metric)
 
         # This stays one function: batch callbacks receive its local variables, which have the same names as in MXNet.
-        for epoch in range(begin_epoch, num_epoch):
+        run = Fit(self, train_data, begin_epoch, num_epoch)
+        for epoch in range(run.epoch, num_epoch):
             tic = time.time()
             eval_metric.reset()
             self._begin_epoch(epoch, train_data)
-            with EpochEvents(train_data, epoch, num_epoch) as shown:
-                nbatch, eval_name_vals = 0, []
+            with run.begin(epoch) as shown:
+                nbatch, eval_name_vals = shown.batches, []
                 data_iter = iter(train_data)
                 next_data_batch = next(data_iter, None)
                 end_of_batch = next_data_batch is None
@@ -225,6 +229,7 @@ class BaseModule:
                     self.forward_backward(data_batch)
                     self.update()
                     self._update_metric(eval_metric, data_batch)
+                    shown.trained()
                     next_data_batch = next(data_iter, None)
                     end_of_batch = next_data_batch is None
                     if end_of_batch:  # before callbacks may reset the metric
@@ -313,6 +318,13 @@ class BaseModule:
         )
 
     # ---- parameters ----
+
+    def whole(self) -> Module:
+        """Return the Module with all parameters and the optimizer, for a checkpoint."""
+        raise MXNetError(
+            f"checkpoints of a {type(self).__name__} are not supported: use Module or BucketingModule, or save its "
+            "parameters with save_params"
+        )
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
         """Return the parameters and the auxiliary states by name, as copies."""

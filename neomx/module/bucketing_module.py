@@ -173,6 +173,11 @@ class BucketingModule(BaseModule):
         """Set the current bucket's arrays of `state_names`."""
         self._current("set_states", "params_initialized").set_states(states, value)
 
+    def whole(self) -> Module:
+        """Return the module of the default bucket, whose arrays the others share."""
+        self._require("whole", "binded")
+        return self._buckets[self._default_bucket_key]
+
     # ---- buckets ----
 
     def bind(

@@ -26,7 +26,7 @@ from ..symbol import Symbol
 from .base_module import BaseModule, _call
 from .bucketing_module import BucketingModule
 from .module import Module
-from .progress import EpochEvents
+from .progress import Fit
 from .shards import ShardIter, is_divided
 from .with_loss import check_shape, metric_of, with_loss
 
@@ -374,13 +374,16 @@ class FeedForward:
         else:
             check_shape(module.symbol, {each[0]: tuple(each[1]) for each in inputs}, inputs[0][1][0])
             eval_metric = metric_of(eval_metric, module.symbol)
-        for epoch in range(self.begin_epoch, self.num_epoch):
+        run = Fit(module, data, self.begin_epoch, self.num_epoch, resets=False)
+        for epoch in range(run.epoch, self.num_epoch):
             started = time.time()
             eval_metric.reset()
-            with EpochEvents(data, epoch, self.num_epoch) as shown:
-                for nbatch, data_batch in enumerate(self._batches(data, epoch, logger), 1):
+            with run.begin(epoch) as shown:
+                batches = self._batches(data, epoch, logger, shown.batches)
+                for nbatch, data_batch in enumerate(batches, shown.batches + 1):
                     _step(module, data_batch, monitor)
                     module._update_metric(eval_metric, data_batch)
+                    shown.trained()
                     _call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
                     shown.done(data_batch, eval_metric)
             module._await_workers()
@@ -401,13 +404,12 @@ class FeedForward:
 
         return BucketingModule(graph_of, data.default_bucket_key, **options)
 
-    def _batches(self, data: Any, epoch: int, logger: Any) -> Any:
-        """Yield the batches of an epoch. The iterator is reset whenever it ends."""
-        count = 0
-        while True:
-            before = count
+    def _batches(self, data: Any, epoch: int, logger: Any, count: int = 0) -> Any:
+        """Yield the batches of an epoch, after the first `count`. The iterator is reset whenever it ends."""
+        has_batches = count > 0
+        while count != self.epoch_size:
             for batch in data:
-                count += 1
+                count, has_batches = count + 1, True
                 yield batch
                 if count == self.epoch_size:
                     return
@@ -415,8 +417,9 @@ class FeedForward:
             data.reset()
             if self.epoch_size is None:
                 return
-            if count == before:
+            if not has_batches:
                 raise ValueError(f"epoch_size is {self.epoch_size}, but the iterator has no batches")
+            has_batches = False
 
     def _take(self, arguments: dict[str, NDArray], states: dict[str, NDArray]) -> None:
         """Copy the trained values into the existing arrays, which the program may reference."""

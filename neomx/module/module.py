@@ -370,6 +370,7 @@ class Module(BaseModule):
         if self._preload_opt_states is not None:
             self.load_optimizer_states(self._preload_opt_states)
             self._preload_opt_states = None
+        emit("trainer", trainer=self)
 
     def _make_optimizer(self, optimizer: Any, params: Any, strategy: StepStrategy) -> opt.Optimizer:
         scale = 1.0 / (self._exec_group.batch_size * strategy.workers)
@@ -451,6 +452,33 @@ class Module(BaseModule):
     def _await_workers(self) -> None:
         if self._strategy is not None:
             self._strategy.await_others()
+
+    # ---- for checkpoints ----
+
+    def whole(self) -> Module:
+        """Return this Module."""
+        return self
+
+    @property
+    def executors(self) -> DataParallelExecutorGroup:
+        """The executors, with the arrays of all parameters."""
+        self._require("executors", "binded")
+        found: DataParallelExecutorGroup = self._exec_group
+        return found
+
+    @property
+    def strategy(self) -> StepStrategy:
+        """The strategy that combines gradients over contexts and workers."""
+        return self._optimizing("strategy")[0]
+
+    @property
+    def training(self) -> ArrayTraining:
+        """The optimizer and the parameters as strategies see them."""
+        return self._optimizing("training")[1]
+
+    def parameters_were_set(self) -> None:
+        """Called after the arrays of the executors were written."""
+        self._params_dirty = True
 
     # ---- private names of MXNet that programs use ----
 

@@ -50,12 +50,23 @@ class ShardIter(DataIter):
         self.provide_data, self.provide_label = described[: len(data_names)], described[len(data_names) :]
 
     def reset(self) -> None:
-        self._batches = None
+        if self._restarts():
+            self._batches = None
+
+    def _position(self) -> dict[str, Any]:
+        return {"loader": self._loader.state()}
+
+    def _go_to(self, state: dict[str, Any]) -> None:
+        self._loader.load_state(state["loader"])
+        self._batches = iter(()) if self._is_at_end else None
 
     def next(self) -> DataBatch:
         if self._batches is None:
             self._batches = self._loader.unreported()
-        arrays = [array.astype("float32", copy=False) for array in _arrays(next(self._batches))]
+        batch = next(self._batches, None)
+        if not self._note(batch is not None):
+            raise StopIteration
+        arrays = [array.astype("float32", copy=False) for array in _arrays(batch)]
         count = len(self.provide_data)
         pad = self.batch_size - len(arrays[0]) if self._pads else 0
         arrays = [concat(each, *[each[-1:]] * pad, dim=0) for each in arrays] if pad else arrays
@@ -86,6 +97,14 @@ class PartIter(DataIter):
 
     def reset(self) -> None:
         self.source.reset()
+
+    def state(self) -> dict[str, Any]:
+        """Return the position of the source, which is the same on all workers."""
+        return self.source.state()
+
+    def load_state(self, state: dict[str, Any], keeps: bool = True) -> None:
+        """Continue at a position."""
+        self.source.load_state(state, keeps)
 
     def next(self) -> DataBatch:
         batch = self.source.next()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -226,9 +226,27 @@ class ArrayTraining(Training):
         self._updater = updater
         self.take_optimizer(updater.optimizer)
 
+    def take_packed(
+        self, content: Any, arrays: Mapping[str, NDArray], parts: Mapping[Key, NDArray] | None = None
+    ) -> None:
+        """Continue with the optimizer and the states of a checkpoint."""
+        updater = self._updater.unpacked(content, arrays, dict.fromkeys(self.indices()))
+        self._optimizer.become(updater.optimizer)
+        updater.optimizer = self._optimizer
+        self._updater = updater
+
     def take_optimizer(self, optimizer: Optimizer) -> None:
         """Replace the optimizer with one that was loaded from a file."""
         self._optimizer = optimizer
+
+    @property
+    def scales(self) -> tuple[float, float]:
+        """The `rescale_grad` that the program has set, and the one that the last step has set."""
+        return self._scale, self._rescaled
+
+    @scales.setter
+    def scales(self, scales: tuple[float, float]) -> None:
+        self._scale, self._rescaled = scales
 
     def take_states(self, content: bytes) -> None:
         """Load the optimizer and the states of another worker."""

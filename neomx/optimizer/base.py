@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
-from ..base import suggest
+from ..base import MXNetError, suggest
 from ..lr_scheduler import LRScheduler
 from ..ndarray import NDArray
 from .part import Steps, same_part
@@ -309,6 +309,33 @@ class Optimizer:
                 f"Cannot find optimizer {name}.{suggest(name.lower(), known)} Registered: {', '.join(sorted(known))}"
             )
         return Optimizer.opt_registry[name.lower()](**kwargs)
+
+    def without_function(self) -> Optimizer:
+        """Return this optimizer, or a copy without its schedule if that is a function, which a file cannot contain."""
+        if self.lr_scheduler is None or isinstance(self.lr_scheduler, LRScheduler):
+            return self
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), lr_scheduler=None)
+        return other
+
+    def become(self, other: Optimizer) -> None:
+        """Continue with the settings, counts and schedule of an optimizer that was read from a file.
+
+        This object and its schedule, which the program may hold, remain in use. A schedule that is a function is kept.
+        """
+        if type(other) is not type(self):
+            raise MXNetError(
+                f"the states are those of {type(other).__name__}, but the program uses {type(self).__name__}. Create "
+                "the optimizer as for the run that saved them"
+            )
+        mine, param_dict = self.lr_scheduler, self.param_dict
+        self.__setstate__(other.__getstate__())
+        self.param_dict = param_dict
+        if isinstance(mine, LRScheduler) and type(mine) is type(self.lr_scheduler):
+            vars(mine).update(vars(self.lr_scheduler))
+            self.lr_scheduler = mine
+        elif mine is not None and not isinstance(mine, LRScheduler):
+            self.lr_scheduler = mine
 
     def __getstate__(self) -> dict[str, Any]:
         left_out = ("param_dict", "_loaded_counts", "update", "_updater_by_hand")

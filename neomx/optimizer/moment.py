@@ -23,9 +23,8 @@ class Moment(NDArray):
 
     @property
     def _data(self) -> torch.Tensor:  # type: ignore[override]
-        if self._factor != 1.0:
-            self._kept.mul_(self._factor)
-            self._factor = 1.0
+        if self._factor != 1.0:  # not in place: a checkpoint may be reading the stored tensor (Updater.lend)
+            self._kept, self._factor = self._kept * self._factor, 1.0
         return self._kept
 
     @_data.setter

@@ -9,7 +9,7 @@ code in the file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,10 +37,67 @@ def dumps(states: dict[Any, Any], optimizer: Optimizer | None) -> bytes:
 
 
 def pack(states: dict[Any, Any], optimizer: Optimizer | None) -> tuple[dict[str, Any], dict[str, NDArray]]:
-    """Return states and their optimizer as JSON values and named arrays."""
+    """Return states and their optimizer as JSON values and named arrays, such as `states/3/0`: the first for weight 3.
+
+    The names of the arrays of a weight do not depend on those of other weights.
+    """
     arrays: dict[str, NDArray] = {}
-    content = {"format": _FORMAT, "states": _pack(states, arrays), "optimizer": _pack(optimizer, arrays)}
-    return content, arrays
+    packed = _pack(states, arrays, "states"), _pack(optimizer, arrays, "optimizer")
+    return {"format": _FORMAT, "states": packed[0], "optimizer": packed[1]}, arrays
+
+
+def owners(content: Any) -> dict[str, Any]:
+    """Return the index of the weight to which each array belongs, in the JSON values that `pack` returned.
+
+    The values are not trusted. Arrays that belong to no weight are left out.
+    """
+    found: dict[str, Any] = {}
+    try:
+        tables = [content["states"], *(value for _, value in content["optimizer"]["has"]["dict"])]
+        for table in tables:
+            for index, value in table["dict"] if isinstance(table, dict) and "dict" in table else ():
+                found.update(dict.fromkeys(_names_in(value), index))
+    except _ERRORS as error:
+        raise MXNetError(f"invalid optimizer states: {type(error).__name__}: {error!s:.200}") from error
+    return found
+
+
+def _names_in(value: Any) -> Iterator[str]:
+    """Yield the names of all arrays in packed values."""
+    if isinstance(value, dict) and isinstance(value.get("array"), str):
+        yield value["array"]
+    elif isinstance(value, (dict, list)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _names_in(each)
+
+
+def only(content: Any, indices: Collection[Any]) -> Any:
+    """Return the result of `pack` without the states of other weights than these."""
+    states = content.get("states") if isinstance(content, dict) else None
+    if not isinstance(states, dict) or not isinstance(states.get("dict"), list):
+        raise MXNetError("invalid optimizer states: expected a dict of states")
+    return {**content, "states": {"dict": [pair for pair in states["dict"] if pair[0] in indices]}}
+
+
+def merge(contents: Sequence[Any]) -> Any:
+    """Return the result of `pack` for all weights, from those of ranks that have the states of different weights."""
+    merged = contents[0]
+    for other in contents[1:]:
+        merged = _merged(merged, other)
+    return merged
+
+
+def _merged(one: Any, other: Any) -> Any:
+    """Return packed values with the entries of both dictionaries. For other values, the first."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return one
+    if "dict" not in one or "dict" not in other:
+        return {name: _merged(value, other.get(name, value)) for name, value in one.items()}
+    keys = [json.dumps(key) for key, _ in one["dict"]]
+    more = {json.dumps(key): (key, value) for key, value in other["dict"]}
+    pairs = zip(keys, one["dict"], strict=True)
+    both = [[key, _merged(value, more.pop(text, (key, value))[1])] for text, (key, value) in pairs]
+    return {"dict": [*both, *map(list, more.values())]}
 
 
 def unpack(content: Any, arrays: Mapping[str, NDArray]) -> tuple[dict[Any, Any], Optimizer | None]:
@@ -91,27 +148,28 @@ def _from_container(data: bytes) -> tuple[Any, Any]:
     return unpack(content, arrays)
 
 
-def _pack(value: Any, arrays: dict[str, NDArray]) -> Any:
+def _pack(value: Any, arrays: dict[str, NDArray], path: str) -> Any:
     """Convert a value to JSON. Other types become {kind: content}, and arrays their name in `arrays`."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Moment):  # as stored: rescaling it twice would change its bits
-        return {"moment": _pack(NDArray(value._kept, value._ctx), arrays), "factor": value._factor}
+        return {"moment": _pack(NDArray(value._kept, value._ctx), arrays, path), "factor": value._factor}
     if isinstance(value, NDArray):
-        name = str(len(arrays))
+        name = path if path not in arrays else f"{path}#{len(arrays)}"  # of a key that occurs as a number and as text
         arrays[name] = value
         return {"array": name}
     if isinstance(value, list):
-        return [_pack(each, arrays) for each in value]
+        return [_pack(each, arrays, f"{path}/{i}") for i, each in enumerate(value)]
     if isinstance(value, tuple):
-        return {"tuple": [_pack(each, arrays) for each in value]}
+        return {"tuple": [_pack(each, arrays, f"{path}/{i}") for i, each in enumerate(value)]}
     if isinstance(value, dict):
-        return {"dict": [[_pack(key, arrays), _pack(each, arrays)] for key, each in value.items()]}
+        pairs = [[_pack(key, arrays, path), _pack(each, arrays, f"{path}/{key}")] for key, each in value.items()]
+        return {"dict": pairs}
     if isinstance(value, (Optimizer, LRScheduler)):
         kept = value.__getstate__() if isinstance(value, Optimizer) else vars(value)
-        return {"object": type(value).__name__, "has": _pack(kept, arrays)}
+        return {"object": type(value).__name__, "has": _pack(kept, arrays, path)}
     raise MXNetError(
         f"optimizer states cannot contain a {type(value).__name__}. Expected arrays, numbers, strings, tuples, lists, "
         "dicts, an Optimizer and an LRScheduler"

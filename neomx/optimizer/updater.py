@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..base import MXNetError
@@ -13,8 +13,8 @@ from ..ops.table import OP_ERRORS
 from .base import Index, Optimizer
 from .fused import Fused
 from .part import Part, in_step
-from .states import dumps, loads, pack, unpack
-from .whole import Gather, cut_state, cut_states, gather_states, marked
+from .states import dumps, loads, owners, pack, unpack
+from .whole import Gather, as_part, cut_state, cut_states, gather_states, marked
 
 
 class Updater:
@@ -26,6 +26,11 @@ class Updater:
         self.states_synced: dict[Index, bool] = {}
         self.aggregate_updates = optimizer.aggregate_num > 0
         self._fused = Fused()
+        self._lent: Callable[[], object] | None = None
+
+    def lend(self, wait: Callable[[], object]) -> None:
+        """Call `wait` before the next update changes the states, which a thread is reading until it returns."""
+        self._lent = wait
 
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
         """Update the weights in place."""
@@ -34,6 +39,9 @@ class Updater:
         _check_lengths(index, grad, weight)
         if not weight:
             return
+        if self._lent is not None:
+            wait, self._lent = self._lent, None
+            wait()
         self.optimizer._set_current_context(weight[0].context.device_id)
         if not (all(map(self.states_synced.get, index)) and all(map(self.states.__contains__, index))):
             self._prepare_states(index, weight)
@@ -115,13 +123,25 @@ class Updater:
         """Return the states, and with `dump_optimizer` the optimizer, as bytes for a file."""
         return dumps(self.states, self.optimizer if dump_optimizer else None)
 
-    def packed(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """Return the states and the optimizer as JSON values and named arrays, in the same order on all workers."""
+    def packed(self, parts: Mapping[Index, NDArray] | None = None) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Return the states and the optimizer as JSON values and named arrays, in the same order on all workers.
+
+        With `parts`, only the states of these weights are included, and the arrays that are split like them are Parts.
+        A schedule that is a function of the program is left out.
+        """
         ordered = sorted(self.states.items(), key=lambda item: (isinstance(item[0], str), item[0]))
-        return pack(dict(ordered), self.optimizer)
+        states = {index: state for index, state in ordered if parts is None or index in parts}
+        content, arrays = pack(states, self.optimizer.without_function())
+        if parts:
+            index_of = owners(content)
+            arrays = {name: as_part(array, parts.get(index_of.get(name, -1))) for name, array in arrays.items()}
+        return content, arrays
 
     def unpacked(self, content: Any, arrays: Mapping[str, NDArray], weights: Mapping[Index, NDArray | None]) -> Updater:
-        """Return a new Updater that continues from the result of `packed`, which must match these weights."""
+        """Return a new Updater that continues from the result of `packed`, which must match these weights.
+
+        Arrays for Parts may be those of whole weights, or of the Parts.
+        """
         other = Updater(self.optimizer)
         other._set(*unpack(content, arrays))
         try:

@@ -35,6 +35,18 @@ def cut_state(state: Any, weight: Any) -> Any:
     return _of_arrays(state, lambda array, data: _cut(array, data, weight)) if isinstance(weight, Part) else state
 
 
+def as_part(array: NDArray, weight: Any) -> NDArray:
+    """Return an array of the state of a weight as a Part, if it is split like the weight."""
+    if isinstance(array, Part) or not isinstance(weight, Part) or array._sparse:
+        return array
+    shared = _shared(array, array._data, weight)
+    if shared is None or all(shared):
+        return array
+    split = [slice(None) if one else cut for one, cut in zip(shared, weight.split, strict=True)]
+    whole = [1 if one else size for one, size in zip(shared, weight.whole_shape, strict=True)]
+    return Part(array._data, array._ctx, whole, split, weight._total)
+
+
 def join_state(pieces: Sequence[Any], parts: Sequence[Part | None]) -> Any:
     """Join the states of the Parts of a weight, which is split along its first dimension, in order."""
     first = pieces[0]

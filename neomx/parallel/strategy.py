@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..formats.atomic import replacing
 from ..ndarray import NDArray
 from ..optimizer import Updater
 from ..optimizer.part import Part
-from ..optimizer.states import loads
+from ..optimizer.states import loads, only
 from ..step import AllReduce
 from .shares import apply_in_shares, share_of
 from .workers import LayoutWorkers
@@ -119,14 +119,23 @@ class LayoutStrategy(AllReduce):
 
     # ---- states in files ----
 
-    def _held(self) -> dict[int | str, NDArray]:
+    def packed_states(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Return the optimizer and this worker's part of its states."""
+        return self.training.updater().packed(self.parts())
+
+    def take_packed_states(self, content: Any, arrays: Mapping[str, NDArray]) -> None:
+        """Continue with the optimizer and the states of this worker's parts."""
+        parts = self.parts()
+        self.training.take_packed(only(content, parts), arrays, parts)
+
+    def parts(self) -> dict[int | str, NDArray]:
         """Return the part of each weight that the Updater sees, by key."""
         self.follow()
         return dict(zip(self.trained.keys, self._seen(self.trained.weights[0]), strict=True))
 
     def save_states(self, fname: str, dump_optimizer: bool) -> bool:
         """Write the file that a single process would write. All workers must call it."""
-        whole = self.training.updater().gathered(self._held(), _assembled)
+        whole = self.training.updater().gathered(self.parts(), _assembled)
         stages = self._workers.pipeline_group
         if stages is not None:
             _merge(whole, stages)
@@ -137,7 +146,7 @@ class LayoutStrategy(AllReduce):
 
     def load_states(self, fname: str) -> bool:
         """Load this worker's part of the states in a file."""
-        held = self._held()
+        held = self.parts()
         other = self.training.updater().restored(fname, {i: held.get(i) for i in self.training.indices()})
         other.states = {i: state for i, state in other.states.items() if i in held}
         self.training.take_updater(other)

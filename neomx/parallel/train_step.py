@@ -12,6 +12,7 @@ from .. import autograd
 from ..amp.amp import scale_loss
 from ..base import MXNetError
 from ..comm.session import session
+from ..events import emit
 from ..gluon import Block, Trainer
 from ..gluon.placement import is_waiting
 from ..gluon.twin import unwrap, wrap
@@ -91,6 +92,9 @@ def train_step(
         shard = check(net, layout, shard)
         _check_optimizer(net, trainer, layout, shard)
 
+        if isinstance(trainer, Trainer) and layout.size > 1:
+            trainer.expect_layout()
+
     def arrange(inputs: Sequence[torch.Tensor], step: TrainStep) -> None:
         if isinstance(net, Block):
             _find_shapes(net, inputs)
@@ -164,7 +168,9 @@ class TrainStep:
                 raise TypeError(f"step expects arrays or tensors, received a {type(each).__name__}")
         samples = self._samples(inputs, target)
         if self._arrange is not None:
+            emit("layout_begin", trainer=self.trainer)
             self._begin([each[: len(each) // self.head.microbatches] for each in inputs])
+            emit("layout", trainer=self.trainer)
         for param in self._parameters():
             param.grad = None
         self.head.begin(samples, self._loss_scale())

@@ -35,6 +35,11 @@ class LayoutWorkers:
         """Make SyncBatchNorm sum over the workers whose gradients are summed."""
         sync_over(self.gradient_group.clone("batch norm"))
 
+    @property
+    def described(self) -> str:
+        """The layout and what it shards."""
+        return str(self.layout) + (f", shard={self.shard}" if self.shard else "")
+
     def reshard(self) -> None:
         """Reshard, so that each worker holds only its part: a forward without backward leaves parameters gathered."""
         for module in self.sharded:

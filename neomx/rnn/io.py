@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import ndarray as nd
+from ..base import MXNetError
 from ..io import DataBatch, DataDesc, DataIter
 
 __all__ = ["BucketSentenceIter", "encode_sentences"]
@@ -90,6 +91,7 @@ class BucketSentenceIter(DataIter):
         self.idx = [
             (i, start) for i, rows in enumerate(self.data) for start in range(0, len(rows) - batch_size + 1, batch_size)
         ]
+        self._orders = [np.arange(len(rows)) for rows in self.data]
         self.reset()
 
     @staticmethod
@@ -120,19 +122,44 @@ class BucketSentenceIter(DataIter):
 
     def reset(self) -> None:
         """Start a new epoch with a new order."""
+        if not self._restarts():
+            return
         self.curr_idx = 0
         random.shuffle(self.idx)
+        for i, rows in enumerate(self.data):
+            order = np.arange(len(rows))
+            np.random.shuffle(order)
+            self._orders[i] = self._orders[i][order]
+            rows[:] = rows[order]
+        self._make_arrays()
+
+    def _make_arrays(self) -> None:
         self.nddata, self.ndlabel = [], []
         for rows in self.data:
-            np.random.shuffle(rows)
             labels = np.full_like(rows, self.invalid_label)
             labels[:, :-1] = rows[:, 1:]
             self.nddata.append(nd.array(rows, dtype=self.dtype))
             self.ndlabel.append(nd.array(labels, dtype=self.dtype))
 
+    def _position(self) -> dict[str, Any]:
+        return {"curr_idx": self.curr_idx, "idx": np.array(self.idx), "orders": list(self._orders)}
+
+    def _go_to(self, state: dict[str, Any]) -> None:
+        orders = [np.asarray(order) for order in state["orders"]]
+        if [len(order) for order in orders] != [len(rows) for rows in self.data]:
+            raise MXNetError(
+                f"the position is in buckets of {[len(order) for order in orders]} sentences, but this iterator has "
+                f"{[len(rows) for rows in self.data]}. Create the iterator as for the run that saved the position"
+            )
+        self.curr_idx, self.idx = int(state["curr_idx"]), [(int(i), int(at)) for i, at in state["idx"]]
+        for rows, before, order in zip(self.data, self._orders, orders, strict=True):
+            rows[:] = rows[np.argsort(before)][order]
+        self._orders = orders
+        self._make_arrays()
+
     def next(self) -> DataBatch:
         """Return the next batch. Its `bucket_key` is its sentence length."""
-        if self.curr_idx == len(self.idx):
+        if not self._note(self.curr_idx < len(self.idx)):
             raise StopIteration
         bucket, start = self.idx[self.curr_idx]
         self.curr_idx += 1

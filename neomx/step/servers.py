@@ -63,8 +63,13 @@ class Servers(InStore):
 
     def parameter_was_set(self) -> None:
         """Raise if the servers hold the weights, as MXNet does."""
-        if self._updates:
+        if self._updates and self.has_begun:
             raise RuntimeError("Cannot reset distributed KVStore.")
+
+    def weights_were_restored(self) -> None:
+        """Overwrite the weights on the servers with those of a checkpoint, which all workers have restored."""
+        if self._updates and self.has_begun:
+            self.store.assign(self.trained.keys, self.trained.weights[0])
 
     def await_others(self) -> None:
         """Wait for workers that still have data, and join their steps in the meantime."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import pathlib
+import tempfile
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ..kvstore import KVStore, KVStoreBase
 from ..kvstore.local import LocalStore
 from ..ndarray import NDArray
+from ..optimizer.states import dumps, loads, pack, unpack
 from .strategy import StepStrategy
 from .trained import Key
 
@@ -26,6 +30,27 @@ class InStore(StepStrategy):
         if self._updates:
             self.store.save_optimizer_states(fname, dump_optimizer=dump_optimizer)
         return self._updates
+
+    def packed_states(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Return the optimizer and its states, from the store if it updates."""
+        if not self._updates:
+            return super().packed_states()
+        self.follow()
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "states")
+            self.store.save_optimizer_states(str(path), dump_optimizer=True)
+            states, optimizer = loads(path.read_bytes())
+        return pack(states, (optimizer or self.training.optimizer).without_function())
+
+    def take_packed_states(self, content: Any, arrays: Mapping[str, NDArray]) -> None:
+        """Continue with the optimizer and its states, in the store if it updates."""
+        if not self._updates:
+            super().take_packed_states(content, arrays)
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "states")
+            path.write_bytes(dumps(*unpack(content, arrays)))
+            self.load_states(str(path))
 
     def load_states(self, fname: str) -> bool:
         """Let the store read the states if it updates."""
@@ -66,6 +91,10 @@ class Store(InStore):
             else:
                 self.store.broadcast(key, replicas[0], out=replicas)
             self._known.add(key)
+
+    def weights_were_restored(self) -> None:
+        """Note the same after a checkpoint was restored."""
+        self.parameter_was_set()
 
     def parameter_was_set(self) -> None:
         """Note that the store must copy the weights from the contexts before the next update."""

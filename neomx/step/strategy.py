@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,8 +26,9 @@ from ..comm.compress import Compressor
 from ..comm.group import Group
 from ..comm.rounds import Round, Rounds
 from ..comm.transaction import transaction
+from ..ndarray import NDArray
 from ..optimizer import Optimizer
-from .trained import Trained, Training
+from .trained import Key, Trained, Training
 
 if TYPE_CHECKING:
     from ..kvstore import KVStoreBase
@@ -236,6 +237,24 @@ class StepStrategy(ABC):
     def load_states(self, fname: str) -> bool:
         """Read the optimizer states from a file. Return False if the updaters hold them instead."""
         return False
+
+    def packed_states(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Return the optimizer and its states as JSON values and named arrays, for a checkpoint.
+
+        Arrays of which this worker has only a part are Parts. All workers must call it.
+        """
+        return self.training.updater().packed()
+
+    def take_packed_states(self, content: Any, arrays: Mapping[str, NDArray]) -> None:
+        """Continue with what `packed_states` returned, of whole weights or of this worker's parts."""
+        self.training.take_packed(content, arrays)
+
+    def parts(self) -> Mapping[Key, NDArray] | None:
+        """Return the parts of weights that this worker updates, by key, or None if it updates whole weights."""
+        return None
+
+    def weights_were_restored(self) -> None:  # noqa: B027
+        """Called after a checkpoint has replaced the weights. A store that holds weights must copy the new values."""
 
     def state(self) -> dict[str, torch.Tensor]:
         """The strategy's own state for a checkpoint, in addition to weights and optimizer states."""

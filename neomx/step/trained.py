@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 
@@ -190,6 +190,12 @@ class Training(ABC):
     @abstractmethod
     def take_updater(self, updater: Updater) -> None:
         """Continue with an updater that was read from a file."""
+
+    @abstractmethod
+    def take_packed(
+        self, content: Any, arrays: Mapping[str, NDArray], parts: Mapping[Key, NDArray] | None = None
+    ) -> None:
+        """Continue with the optimizer and the states of `Updater.packed`; with `parts`, those of these weights."""
 
     @abstractmethod
     def take_optimizer(self, optimizer: Optimizer) -> None:

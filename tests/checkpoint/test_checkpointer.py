@@ -13,6 +13,7 @@ import pytest
 import neomx as mx
 from neomx import gluon
 from neomx.checkpoint import Checkpointer, CheckpointError, folder, manifest
+from neomx.checkpoint.storage import Local
 from neomx.formats import safetensors
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -68,17 +69,19 @@ def test_resume_is_exact_at_every_kind_of_step(tmp_path, kind):
 
 def test_every_and_keep(tmp_path):
     run(tmp_path, every=4, keep=2)
-    assert folder.steps(str(tmp_path)) == [12, 16]
-    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+    assert folder.steps(Local(str(tmp_path))) == [12, 16]
+    assert sorted(os.listdir(tmp_path)) == [".lock", "step-00000012", "step-00000016"]
 
 
 def test_files_have_no_pickle_and_match_the_manifest(tmp_path):
     run(tmp_path, stop=3)
-    found = manifest.read(str(tmp_path / "step-00000003"))
-    found.verify(str(tmp_path / "step-00000003"))
-    assert sorted(os.listdir(tmp_path / "step-00000003")) == ["manifest.json", "part-00000-of-00001.safetensors"]
-    names = safetensors.read(tmp_path / "step-00000003" / "part-00000-of-00001.safetensors")
+    storage, step = Local(str(tmp_path)), "step-00000003"
+    found = manifest.read(storage, step)
+    found.verify(storage, step)
+    assert sorted(os.listdir(tmp_path / step)) == ["manifest.json", found.part(0)]
+    names = safetensors.read(tmp_path / step / found.part(0))
     assert "param/1.running_mean" in names and "worker/0/random/numpy" in names
+    assert {name: tuple(each.shape) for name, each in names.items()} == {n: t.shape for n, t in found.tensors.items()}
     assert found.facts["extra"]["batches"] and found.facts["counters"] == {"steps": 3}
 
 
@@ -94,13 +97,13 @@ def test_best_is_kept(tmp_path):
     ckpt.step()
     ckpt.save()
     ckpt.close()
-    assert [each.metric for each in folder.readable(str(tmp_path))] == [3.0, None]
+    assert [each.metric for each in folder.readable(Local(str(tmp_path)))] == [3.0, None]
     with pytest.raises(mx.MXNetError, match="best='max'"):
         Checkpointer(tmp_path, net=net, signals=False).report(1)
 
 
 def damage(path, kind):
-    part = path / "part-00000-of-00001.safetensors"
+    (part,) = path.glob("part-*")
     if kind == "changed":
         content = bytearray(part.read_bytes())
         content[-5] ^= 1
@@ -122,7 +125,8 @@ def test_a_damaged_checkpoint_is_skipped(tmp_path, kind, caplog):
     damage(tmp_path / "step-00000011", kind)
     with caplog.at_level(logging.WARNING, "neomx"):
         assert_same(run(tmp_path, resume=True), expected)
-    assert "step 11 is not used" in caplog.text
+    said = "step 11 was not finished, and is deleted" if kind == "no manifest" else "step 11 is not used"
+    assert said in caplog.text
 
 
 def test_if_all_are_damaged_it_raises(tmp_path):
@@ -150,9 +154,9 @@ def test_a_full_disk_raises_at_the_next_step_and_keeps_older_checkpoints(tmp_pat
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="No space left on device. Older checkpoints are unchanged"):
         ckpt.step()
-    assert os.listdir(tmp_path) == ["step-00000001"]
+    assert sorted(os.listdir(tmp_path)) == [".lock", "step-00000001"]
+    assert ckpt.restore() and ckpt.steps == 1
     ckpt.close()
-    assert folder.newest_whole(str(tmp_path)).step == 1
 
 
 def change(path, **values):
@@ -165,8 +169,19 @@ def change(path, **values):
     [
         {"files": {"../../secret": {"bytes": 1, "sha256": ""}}},
         {"files": {"/etc/passwd": {"bytes": 1, "sha256": ""}}},
-        {"files": {"part-00000-of-00001.safetensors": {"bytes": 2**80, "sha256": ""}}},
-        {"files": {"part-00000-of-00001.safetensors": {"bytes": 2**60, "sha256": ""}}},
+        {"files": {"PART": {"bytes": 2**80, "sha256": []}}},
+        {"files": {"PART": {"bytes": 2**60, "sha256": []}}},
+        {"files": {"PART": {"bytes": 10, "sha256": ["0" * 63]}}},
+        {"files": {"PART": {"bytes": 10, "sha256": ["0" * 64]}}},
+        {"tensors": None},
+        {"tensors": {"param/3.weight": {"dtype": "F32", "shape": [2**40, 2**40], "slices": []}}},
+        {"tensors": {"param/3.weight": {"dtype": "F32", "shape": [2, 8], "slices": [[7, [[0, 2], [0, 8]]]]}}},
+        {"tensors": {"param/3.weight": {"dtype": "F32", "shape": [2, 8], "slices": [[0, [[0, 1], [0, 8]]]]}}},
+        {"tensors": {"param/3.weight": {"dtype": "F32", "shape": [2, 8], "slices": [[0, [[0, 2], [0, 9]]]]}}},
+        {"tensors": {"param/3.weight": {"dtype": "F32", "shape": [2, 8], "slices": [[0, [[0, 2]]]]}}},
+        {"tensors": {"param/3.weight": {"dtype": "pickle", "shape": [2, 8], "slices": [[0, [[0, 2], [0, 8]]]]}}},
+        {"token": "../x"},
+        {"block": 1},
         {"files": []},
         {"workers": 10**9},
         {"workers": -1},
@@ -179,9 +194,11 @@ def change(path, **values):
 )
 def test_a_hostile_manifest_is_refused(tmp_path, values):
     run(tmp_path, stop=2)
+    (part,) = (tmp_path / "step-00000002").glob("part-*")
+    values = {name: json.loads(json.dumps(value).replace("PART", part.name)) for name, value in values.items()}
     change(tmp_path / "step-00000002", **values)
     with pytest.raises(CheckpointError, match="none of the 1 checkpoints"):
-        folder.newest_whole(str(tmp_path))
+        run(tmp_path, resume=True)
 
 
 def test_a_newer_version_is_refused(tmp_path):
@@ -222,9 +239,16 @@ def test_an_unknown_sampler_is_refused():
     ("arguments", "message"),
     [
         ({}, "pass net=, trainer= or both"),
+        ({"net": 1}, "net must be a gluon Block, received a int"),
+        ({"trainer": 1}, "trainer must be a gluon.Trainer, received a int"),
+        ({"module": 1}, "module must be a Module, received a int"),
+        ({"module": 1, "net": 1}, "pass module= alone"),
+        ({"net": network(), "loader": [[1]]}, "loader must be a DataLoader or an iterator"),
+        ({"net": network(), "storage_options": {"a": 1}}, "storage_options are for a URL"),
         ({"net": 1, "every": 0}, "every must be an int of at least 1"),
         ({"net": 1, "keep": 1.5}, "keep must be an int of at least 1"),
         ({"net": 1, "best": "loss"}, "best must be 'max', 'min' or None"),
+        ({"net": 1, "peer_copies": 2}, "peer_copies must be 0 or 1"),
         ({"net": 1, "extra": {"a": np.ones(2)}}, "extra\\['a'\\] is a ndarray"),
     ],
 )

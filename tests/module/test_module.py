@@ -38,7 +38,8 @@ def test_fit_emits_the_same_events_as_gluon():
     finally:
         stop()
     names = [name for name, _ in heard]
-    assert names[:6] == ["epoch", "forward", "backward", "step", "metrics", "batch"]
+    expected = ["trainer", "fit", "epoch", "forward", "backward", "step", "trained", "metrics", "batch"]
+    assert names[: len(expected)] == expected
     assert [names.count(name) for name in ("epoch", "step", "batch", "metrics", "epoch_end")] == [2, 6, 6, 6, 2]
     first = next(fields for name, fields in heard if name == "epoch")
     assert (first["number"], first["steps"]) == (0, 3)

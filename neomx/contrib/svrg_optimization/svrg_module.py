@@ -48,6 +48,10 @@ class SVRGModule(Module):
         self._kept = Module(*named, group2ctxs)  # the saved weights
         self._full_grads: ContextArrays | None = None
 
+    def whole(self) -> Module:
+        """Raise an error: a checkpoint would lack the saved weights and their gradient."""
+        raise MXNetError("checkpoints of an SVRGModule are not supported: it has other state than a Module")
+
     def bind(self, data_shapes: Any, label_shapes: Any = None, *args: Any, **kwargs: Any) -> None:
         """Create executors for data and labels of these shapes, for both sets of weights."""
         bound = self.binded and not (kwargs.get("force_rebind") or (len(args) > 2 and args[2]))
