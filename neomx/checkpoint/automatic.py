@@ -154,6 +154,8 @@ class Automatic:
         self._made = Checkpointer(
             directory, **trained, loader=loader, every=self._every, keep=self._keep, peer_copies=self._peer_copies
         )
+        if (limits := session.session().world.limits) is not None and limits.joins:
+            return  # it receives the state of the other workers
         if self._resume is None:
             if folder.steps(open_storage(directory)):
                 _log.warning("%s has checkpoints already. Add --resume auto to continue from the newest one", directory)

@@ -13,6 +13,7 @@ import torch
 from .. import process
 from ..base import MXNetError
 from ..comm.session import end_with_process
+from ..comm.transaction import transaction
 from ..events import subscribe_each
 from ..gluon import Block, Trainer
 from ..module import BaseModule
@@ -81,6 +82,7 @@ class Checkpointer:
         self._copies: Copies | None = None
         if peer_copies and self._workers.size > 1:
             self._copies = copies_of(self._storage.url)
+        self._has_claimed, self._kept = False, (keep, best)
         self._writer = self._opened(keep, best)
         self._own = 0  # steps of this worker
         self._saved = 0  # the last step that was saved or restored
@@ -103,7 +105,8 @@ class Checkpointer:
         """Create the directory, and agree with the other workers on a token. Raise if another job uses it."""
         workers, storage, problem = self._workers, self._storage, ""
         token = secrets.randbits(48)
-        if workers.rank == 0:
+        if workers.rank == 0 and workers.saves and not self._has_claimed:
+            self._has_claimed = True
             try:
                 storage.make()
                 storage.claim(f"{token:012x}")
@@ -126,6 +129,8 @@ class Checkpointer:
     @property
     def steps(self) -> int:
         """The number of steps of the training, including those before a resume."""
+        if self._workers.is_elastic:
+            return transaction().steps
         return self._own + self._workers.joined()
 
     def step(self) -> None:
@@ -162,6 +167,11 @@ class Checkpointer:
             raise CheckpointError("there is nothing to save yet: call save() after the first step")
         check_plain(self.extra, "extra")
         workers, place = self._workers, self._place()
+        if not workers.saves:
+            self._saved = self.steps
+            return
+        if workers.is_elastic and not self._has_claimed:  # the worker that saved before is lost
+            self._writer = self._opened(*self._kept)
         if self._copies is not None:
             self._writer.wait()
             self._copies.make_room()
@@ -257,7 +267,7 @@ class Checkpointer:
 
     def restore_random(self, content: Content) -> None:
         """Restore the random generators."""
-        self._training.restore_random(content, self._workers.rank, self._workers.size)
+        self._training.restore_random(content, self._workers.seat, self._workers.size)
 
     def load(self, directory: str | os.PathLike[str] | None = None) -> Content | None:
         """Restore all but the position in the data and the random generators. Return what was read, or None."""
@@ -279,6 +289,7 @@ class Checkpointer:
         else:
             self._pending = content
         self._own = content.step - workers.joined()
+        transaction().begin_at(content.step)
         self._saved = content.step
         self.epoch = int(content.facts.get("epoch", 0))
         self.extra.clear()

@@ -31,13 +31,31 @@ class Workers:
     def __init__(self, subject: Subject):
         self._session = session.session()
         world = self._session.world
-        self.rank, self.size, self.timeout = world.rank, world.size, world.timeout
+        self.is_elastic = world.is_elastic
+        self.timeout = world.timeout
+        # In an elastic job the first of the workers, whoever that is, saves everything: others may be lost meanwhile.
+        self.size = 1 if world.is_elastic else world.size
         self._subject = subject
         self._stop = False
         self._known: Rounds | None = None  # for the signal handler
         self._told: list[str] = []  # the keys of the last messages
         self._described = b""  # what this worker had when the pieces were assigned
         self._mine: dict[Key, bool] = {}  # what it writes, and whether other workers have it too
+
+    @property
+    def rank(self) -> int:
+        """The rank of this worker among those that save together."""
+        return 0 if self.is_elastic else self._session.world.rank
+
+    @property
+    def seat(self) -> int:
+        """The rank of this worker in its job, by which its random numbers differ from those of others."""
+        return self._session.world.rank
+
+    @property
+    def saves(self) -> bool:
+        """Whether this worker has a part in saving."""
+        return not self.is_elastic or self._session.world.rank == 0
 
     @property
     def group(self) -> Group:
@@ -48,7 +66,8 @@ class Workers:
 
     @property
     def _strategy(self) -> StepStrategy | None:
-        return self._subject.strategy if self.size > 1 and self._subject.is_ready else None
+        has_others = self.size > 1 or self.is_elastic
+        return self._subject.strategy if has_others and self._subject.is_ready else None
 
     @property
     def _rounds(self) -> Rounds | None:

@@ -36,6 +36,9 @@ class Transaction(Protocol):
     def passed(self) -> None:
         """Note that this worker has waited for all others."""
 
+    def begin_at(self, steps: int) -> None:
+        """Continue a training that has made so many steps."""
+
     @property
     def survives(self) -> bool:
         """Whether the loss of a worker is not an error."""
@@ -71,6 +74,9 @@ class _Fixed:
         raise error
 
     def passed(self) -> None:
+        pass
+
+    def begin_at(self, steps: int) -> None:
         pass
 
 

@@ -154,6 +154,10 @@ class Elastic:
             self._trainer.optimizer.rate_factor = workers / limits.initial
         return samples / self._ratio
 
+    def begin_at(self, steps: int) -> None:
+        """Continue a training that has made so many steps."""
+        self.steps = steps
+
     def collect(self, work: Callable[[], Sequence[torch.Tensor]]) -> Sequence[torch.Tensor]:
         """Make a collective call of all workers, again if workers are lost in it."""
         if threading.current_thread() is not threading.main_thread():
