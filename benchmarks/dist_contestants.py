@@ -46,10 +46,17 @@ def mxnet(oracle: str, kvstore: str, program: str = "train", workers: int = 2, s
 
 
 def neomx(
-    kvstore: str, program: str = "train", workers: int = 2, servers: int = 0, package: str = "", name: str = ""
+    kvstore: str,
+    program: str = "train",
+    workers: int = 2,
+    servers: int = 0,
+    package: str = "",
+    name: str = "",
+    replicas: int = 1,
 ) -> Team:
     """Start neomx on this machine, as a user would; of this checkout, or of another one in the folder `package`."""
     how = ["-n", str(workers), *(["-s", str(servers)] if servers else [])]
+    how += ["--server-replicas", str(replicas)] if replicas > 1 else []
     name = name or (f"neomx {kvstore} by servers" if servers else "neomx all-reduce")
     command = [sys.executable, "-m", "neomx", "run", *how, WORKER, program, "neomx", kvstore]
     return Team(name, [(command, {"NEOMX_TIMEOUT": TOO_LONG, **_found_in(package)})], workers)

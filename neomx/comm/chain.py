@@ -93,6 +93,8 @@ class Chain:
 class Values(Protocol):
     """The part of the job's store that chains need."""
 
+    gone: dict[str, str]
+
     def check(self, keys: Collection[str]) -> bool:
         """Whether all keys have values."""
 
@@ -111,11 +113,15 @@ class Chains:
 
     def __init__(self, store: Values):
         self._store = store
+        self._begun: set[str] = set()
 
     def read(self, shard: int) -> Chain | None:
         """Return the chain of a shard, or None if it has not begun."""
         key = key_of(shard)
-        return Chain.loads(self._store.get(key)) if self._store.check([key]) else None
+        if key not in self._begun and not self._store.check([key]):
+            return None
+        self._begun.add(key)
+        return Chain.loads(self._store.get(key))
 
     def begin(self, shard: int, holder: Holder) -> None:
         """Begin the chain of a shard, unless it exists."""
@@ -124,6 +130,10 @@ class Chains:
     def change(self, shard: int, before: Chain, after: Chain) -> bool:
         """Replace a chain. Return False if it is no longer as it was before."""
         return self._store.compare_set(key_of(shard), before.dumps(), after.dumps()) == after.dumps()
+
+    def is_silent(self, holder: Holder) -> bool:
+        """Whether a holder that is connected may have stopped, according to the last heartbeat."""
+        return holder.name in self._store.gone
 
     def is_here(self, holder: Holder) -> bool:
         """Whether the process of a holder runs, according to the roll call."""

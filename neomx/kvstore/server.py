@@ -128,7 +128,7 @@ def serve(opened: Session, ended: threading.Event) -> None:
             f"{world.role!r}"
         )
     listening = wire.listen(world.host)
-    process = Process(world, store, OptimizerRule)
+    process = Process(world, store, OptimizerRule, returns=os.environ.get("NEOMX_JOINS") == "1")
     address = wire.join_address(world.host, listening.getsockname()[1])
     stop = listener.serve(
         listening, world.secret, world.tls, process.handle, _refused, service_name(world.rank, address)

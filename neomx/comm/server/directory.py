@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from ..chain import Chain, Chains, Holder, host_key
 from ..store import THE_STORE, PeerError, StoreClient
-from ..wire import SettingsDiffer, WireError, connect
+from ..wire import WireError, connect
 from ..world import World
 from . import messages as m
 from .remote import Link
@@ -46,13 +46,10 @@ class Directory:
         why = "none answers"
         while time.monotonic() < deadline:
             chain = self._chains.read(number)
-            if chain is None or not chain.holders:
-                break
+            assert chain is not None
             try:
                 if (link := self._try(number, chain.head, again)) is not None:
                     return link
-            except SettingsDiffer as error:
-                raise PeerError(f"{chain.head.name}: {error}") from error
             except WireError as error:
                 why = str(error)
                 self._check(number, chain)
@@ -105,9 +102,9 @@ class Directory:
 
     def _check(self, number: int, chain: Chain) -> None:
         """Raise if no process holds a shard any more."""
-        if THE_STORE not in self.store.gone and any(map(self._chains.is_here, chain.holders)):
-            return
-        self._give_up(number, chain)
+        is_lost = not any(map(self._chains.is_here, chain.holders))
+        if THE_STORE in self.store.gone or (is_lost and self._chains.read(number) == chain):  # none was added meanwhile
+            self._give_up(number, chain)
 
     def _give_up(self, number: int, chain: Chain) -> NoReturn:
         now = time.strftime("%H:%M:%S UTC", time.gmtime())

@@ -43,7 +43,8 @@ class Job:
     dial: Callable[[Holder, dict[str, Any]], Connection]  # connects to another process
     lost: Callable[[], dict[int, str]]  # workers that have ended, and why
     is_over: Callable[[], bool]  # whether all workers have ended
-    joined: Callable[[int, bool], None]  # notes a shard that is held now, and whether another server was lost before
+    joined: Callable[[int], None]  # notes that this process holds a shard
+    left: Callable[[int], None]  # notes that others have removed it from the holders of a shard
     fail: Callable[[Exception], None]  # ends the process with an error
 
 
@@ -127,33 +128,37 @@ class Keeper:
         chain = self._chains.read(self.home)
         if chain is None:
             if self.home == self.me.server:
-                self.replica.is_complete = True
                 self._chains.begin(self.home, self.me)
             self._ended.wait(_PAUSE)
             return
         if self.me not in chain.holders:
             self._start_over()
-            if chain.holders:
-                self._follow(chain.tail)
+            self._follow(chain.tail)
             return
-        self._join(chain)
+        self._join()
         before = chain.before(self.me)
         if before is None:
             self._lead()
         else:
             self._follow(before)
 
-    def _join(self, chain: Chain) -> None:
+    def _read(self) -> Chain:
+        """Return the chain, which has begun."""
+        chain = self._chains.read(self.home)
+        assert chain is not None
+        return chain
+
+    def _join(self) -> None:
         """Note that this holder is in the chain."""
         if not self._is_member:
             self._is_member = True
-            self._job.joined(self.home, bool(chain.lost))
+            self._job.joined(self.home)
 
     def _start_over(self) -> None:
         """Discard what this holder has, after others have removed it from the chain, or before it was complete."""
         with self._tending:
             if self._is_member:
-                _log.warning("%s was removed from the holders of shard %d and starts over", self.me.name, self.home)
+                self._job.left(self.home)
             self._is_member = False
             if self._next is not None:
                 self._next.close()
@@ -171,12 +176,11 @@ class Keeper:
         better = None
         try:
             while not self._ended.is_set():
-                chain = self._chains.read(self.home)
-                if chain is None or chain.holders[:1] != (self.me,):
+                chain = self._tend()
+                if chain.head != self.me:
                     return
                 if (better := self._better(chain)) is not None:
                     break
-                self._tend()
                 self._wake.wait(_PAUSE if self._apart else _LOOK)
                 self._wake.clear()
         finally:
@@ -199,8 +203,8 @@ class Keeper:
                 return
             self._tend()
         with self._tending:
-            chain = self._chains.read(self.home)
-            if chain is None or chain.holders[:1] != (self.me,) or better not in chain.holders:
+            chain = self._read()
+            if chain.head != self.me or better not in chain.holders:
                 return
             if self._chains.change(self.home, chain, chain.led_by(better)):
                 _log.info("%s leads shard %d of the parameters again", better.name, self.home)
@@ -249,27 +253,22 @@ class Keeper:
                     connection.send(m.DONE, {})
             if self._apart or time.monotonic() - looked > _LOOK:
                 looked = time.monotonic()
-                self._tend()
-                if not self._still_follows(before):
+                if not self._still_follows(self._tend(), before):
                     return
 
-    def _still_follows(self, before: Holder) -> bool:
+    def _still_follows(self, chain: Chain, before: Holder) -> bool:
         """Whether the chain still says so, and the other holder is not stopped."""
-        chain = self._chains.read(self.home)
-        if chain is None:
-            return False
-        if self.me in chain.holders:
-            self._join(chain)
-            return chain.before(self.me) == before and self._chains.is_here(before)
-        return not self._is_member and chain.holders[-1:] == (before,)
+        if self.me not in chain.holders:
+            return not self._is_member and chain.tail == before
+        self._join()
+        return chain.before(self.me) == before and not self._chains.is_silent(before)
 
     def _suspect(self, before: Holder) -> None:
         """Remove the holder before this one from the chain if it is lost. Wait a moment for news about it."""
         limit = time.monotonic() + _LOOK
         while not self._ended.wait(_PAUSE) and time.monotonic() < limit:
-            self._tend()
-            chain = self._chains.read(self.home)
-            if chain is None or self.me not in chain.holders or chain.before(self.me) != before:
+            chain = self._tend()
+            if self.me not in chain.holders or chain.before(self.me) != before:
                 return
             shorter = chain.without(before)
             if self._is_lost(before) and self._chains.change(self.home, chain, shorter):
@@ -318,7 +317,7 @@ class Keeper:
         """Begin to feed another holder. Return what remains to be sent, or None if it cannot follow this one now."""
         with self._tending:
             chain = self._chains.read(self.home)
-            if self._ended.is_set() or chain is None or self.me not in chain.holders or not self.replica.is_complete:
+            if self._ended.is_set() or chain is None or self.me not in chain.holders:
                 return None
             expected = chain.after(self.me)
             if after.is_new:
@@ -346,7 +345,7 @@ class Keeper:
             try:
                 frame = after.connection.receive(timeout=_LOOK)
             except TimedOut:
-                if not self._chains.is_here(after.holder):
+                if self._chains.is_silent(after.holder):
                     return
                 continue
             if frame.kind == m.DONE:
@@ -358,31 +357,34 @@ class Keeper:
         """Add a new holder, which has everything, to the chain."""
         with self._tending:
             while after.is_new and self._next is after:
-                chain = self._chains.read(self.home)
-                if chain is None or self.me not in chain.holders:
+                chain = self._read()
+                if self.me not in chain.holders:
                     return
                 if self._chains.change(self.home, chain, chain.with_(after.holder)):
                     after.is_new = False
 
-    def _tend(self) -> None:
-        """Remove the next holder from the chain if it is lost, and wait for the one after it, or for none."""
+    def _tend(self) -> Chain:
+        """Remove the next holder from the chain if it is lost, and wait for the one after it, or for none.
+
+        Return the chain.
+        """
         with self._tending:
-            while not self._ended.is_set():
-                chain = self._chains.read(self.home)
-                if chain is None or self.me not in chain.holders:
-                    return
+            while True:
+                chain = self._read()
+                if self._ended.is_set() or self.me not in chain.holders:
+                    return chain
                 expected = chain.after(self.me)
                 if self._next is not None:
                     if self._next.holder == expected or (self._next.is_new and expected is None):
-                        return
+                        return chain
                     self._next.close()  # the chain has changed
                     self._next = None
                 if expected is None:
                     self.replica.release()
-                    return
+                    return chain
                 self.replica.await_holder()
                 if not self._is_lost(expected):
-                    return
+                    return chain
                 if self._chains.change(self.home, chain, chain.without(expected)):
                     _log.info("%s is lost: %s still holds shard %d", expected.name, self.me.name, self.home)
 

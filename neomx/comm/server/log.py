@@ -1,7 +1,8 @@
 """The operations on a shard, numbered in their order, and those that its other holders may not have yet.
 
 A holder appends an operation before it applies it. If another holder follows it, the log sends the operation there and
-keeps it until that one, and all after it, have applied it.
+keeps it until that one, and all after it, have applied it. Gradients are not sent if both are on one host: they stay in
+shared memory, of a worker or in the buffers of slots, and do not change until all holders have applied them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
+
 from . import messages as m
 from .messages import Settings, SparseRows
 from .slot import Pushed, Slot
@@ -19,10 +22,7 @@ from .slot import Pushed, Slot
 
 @dataclass(slots=True)
 class Operation:
-    """A change of a shard. Gradients of an update are in the buffers of their slots, or rows with memory of their own.
-
-    They do not change before all holders have applied the operation.
-    """
+    """A change of a shard: an update, or something else with its payload."""
 
     kind: int
     meta: dict[str, Any]
@@ -44,13 +44,13 @@ class Outlet(Protocol):
         """Whether both processes are on one host."""
 
 
-class Share(Protocol):
+class Store(Protocol):
     """What a feed needs of a store on this server."""
 
     number: int
 
-    def sums(self, chunk: int) -> Any:
-        """Return the chunk of memory with the buffers of slots."""
+    def memory(self, chunk: int, rank: int | None) -> tuple[str, torch.Tensor] | None:
+        """Return the name and the memory of a worker's gradients, or with None, of the buffers of slots."""
 
     def shared_state(self) -> bytes:
         """Return the state of the rule that belongs to no slot, or nothing without a rule."""
@@ -60,12 +60,12 @@ class Share(Protocol):
 class Feed:
     """What the next holder has of a store. Without an outlet, operations wait until that holder connects."""
 
-    share: Share
+    store: Store
     outlet: Outlet | None = None
     unsent: set[int] = field(default_factory=set)  # slots that it has not been filled with yet
     told: Settings = field(default_factory=dict)  # settings that it has
-    announced: set[int] = field(default_factory=set)  # chunks of buffers that it was told of
-    mapped: set[int] = field(default_factory=set)  # chunks of buffers that it can read directly
+    announced: set[str] = field(default_factory=set)  # names of memory that it was told of
+    mapped: set[str] = field(default_factory=set)  # names of memory that it can read
 
     def covers(self, slot: Slot) -> bool:
         """Whether the next holder has this slot."""
@@ -75,7 +75,7 @@ class Feed:
         """Send an operation if the next holder is connected."""
         if self.outlet is None:
             return
-        meta = {"space": self.share.number, "n": operation.number, **operation.meta}
+        meta = {"space": self.store.number, "n": operation.number, **operation.meta}
         buffers = list(operation.buffers)
         if operation.kind == m.UPDATE:
             self._add_update(operation, meta, buffers)
@@ -90,34 +90,40 @@ class Feed:
             if changed:
                 meta["s"] = changed
         if self.unsent:  # the next holder has not seen all updates that led to this state
-            state = self.share.shared_state()
+            state = self.store.shared_state()
             meta["b"] = len(state)
             buffers.append(state)
         meta["k"], meta["g"] = [slot.number for slot in operation.slots], []
         for slot, gradient in zip(operation.slots, operation.gradients, strict=True):
-            meta["g"].append(self._described(slot, gradient, buffers))
+            meta["g"].append(self._described(slot, gradient, operation.meta.get("r"), buffers))
 
-    def _described(self, slot: Slot, gradient: Pushed, buffers: list[Any]) -> None | int | str:
-        """Return None for no gradient, the number of rows, 'm' for mapped memory, or 'd' for a sent array."""
+    def _described(self, slot: Slot, gradient: Pushed, rank: int | None, buffers: list[Any]) -> None | int | str:
+        """Return None for no gradient, the number of rows, where an array is in memory, or 'sent'."""
         if gradient is None:
             return None
         if isinstance(gradient, SparseRows):
             buffers += gradient
             return len(gradient.indices)
-        if self._is_mapped(slot.chunk):
-            return "m"
+        if rank is not None and self.can_read(slot, gradient, rank):
+            return "worker"
+        if self.can_read(slot, gradient, None):
+            return "buffer"
         buffers.append(gradient)
-        return "d"
+        return "sent"
 
-    def _is_mapped(self, chunk: int) -> bool:
-        assert self.outlet is not None
-        if chunk not in self.announced and self.outlet.is_near:
-            memory = self.share.sums(chunk)
-            told = {"space": self.share.number, "chunk": chunk, "nbytes": memory.nbytes, "name": memory.name}
-            if memory.name:
-                self.outlet.send(m.MEMORY, told)
-            self.announced.add(chunk)
-        return chunk in self.mapped
+    def can_read(self, slot: Slot, gradient: Pushed, rank: int | None) -> bool:
+        """Whether the next holder can read a gradient in the memory of a worker, or with None, in a buffer."""
+        if self.outlet is None or not self.outlet.is_near or not isinstance(gradient, torch.Tensor):
+            return False
+        found = self.store.memory(slot.chunk, rank)
+        if found is None or found[1].data_ptr() + slot.offset != gradient.data_ptr():
+            return False
+        name, memory = found
+        if name not in self.announced:
+            told = {"space": self.store.number, "chunk": slot.chunk, "nbytes": memory.nbytes, "name": name}
+            self.outlet.send(m.MEMORY, told if rank is None else {**told, "rank": rank})
+            self.announced.add(name)
+        return name in self.mapped
 
 
 class Log:

@@ -23,7 +23,9 @@ _ATTEMPT = 2.0  # seconds to connect to another server
 class Process:
     """Serves the stores of a job's workers. Call `handle` in a separate thread for each connection."""
 
-    def __init__(self, world: World, store: StoreClient, make_rule: MakeRule):
+    def __init__(self, world: World, store: StoreClient, make_rule: MakeRule, returns: bool = False):
+        """`returns`: an earlier process with this number was lost."""
+        self._returns = returns
         self._world, self._store, self._make_rule = world, store, make_rule
         self.host = {**m.host_of(world), "life": secrets.token_hex(8)}
         self._service: Service | None = None
@@ -32,8 +34,8 @@ class Process:
         if world.replicas <= 1:
             self._service = Service(self._make(world.rank), self.host)
             return
-        self._joined: set[int] = set()
-        job = Job(self.host, self._make, self._dial, self._lost, self.is_over, self._join, self._fail)
+        self._held: set[int] = set()  # shards of which this process has all updates
+        job = Job(self.host, self._make, self._dial, self._lost, self.is_over, self._join, self._leave, self._fail)
         me = Holder(world.rank, self.host["life"])
         for distance in range(world.replicas):
             home = (world.rank - distance) % world.servers
@@ -87,11 +89,17 @@ class Process:
         where = lambda rank: self._store.missing([f"worker {rank}"])  # noqa: E731
         return Replica(home, world.servers, world.size, world.timeout, self._make_rule, where, world.replicas)
 
-    def _join(self, home: int, again: bool) -> None:
-        """Tell when all shards have as many holders as before a loss."""
-        self._joined.add(home)
-        if again and len(self._joined) == len(self._keepers):
-            _log.warning("%s holds all updates of its shards of the parameters again", self._world.name)
+    def _join(self, home: int) -> None:
+        self._held.add(home)
+        if self._returns and len(self._held) == len(self._keepers):
+            self._returns = False
+            _log.warning("%s has all updates of the parameters that it holds again", self._world.name)
+
+    def _leave(self, home: int) -> None:
+        if not self._returns:
+            _log.warning("%s was silent, so others hold its shards: it gets all updates again", self._world.name)
+        self._returns = True
+        self._held.discard(home)
 
     def _fail(self, error: Exception) -> None:
         self._failure = error

@@ -42,7 +42,6 @@ class Replica:
     ):
         self.home, self.servers, self.workers = home, servers, workers
         self.spaces: dict[int, Space] = {}
-        self.is_complete = False  # whether it has everything that the holder before it has
         self._timeout, self._make_rule, self._whereabouts = timeout, make_rule, whereabouts
         self.is_replicated = replicas > 1
         self._leads = not self.is_replicated
@@ -53,7 +52,7 @@ class Replica:
         self._answer: Answer = lambda kind, meta: None
         self._acknowledged: dict[int, int] = {}
         self._settings: dict[int, Settings] = {}
-        self._mapped: dict[tuple[int, int], torch.Tensor] = {}
+        self._buffers: dict[tuple[int, int], torch.Tensor] = {}  # those of the previous holder by store and chunk
 
     def open(self, number: int, staleness: int | None) -> Space:
         """Return a store, after creating it if it is new."""
@@ -175,7 +174,7 @@ class Replica:
             space.shard.acknowledge(_whole(frame.meta, "n"))
             self._report(space)
         elif frame.kind == m.MAPPED and (feed := space.shard.log.feed) is not None:
-            feed.mapped.add(_whole(frame.meta, "chunk"))
+            feed.mapped.add(field(frame.meta, "name", str))
 
     def _report(self, space: Space) -> None:
         """Acknowledge to the previous holder what this one and all after it have applied."""
@@ -189,7 +188,7 @@ class Replica:
     def begin_following(self, answer: Answer) -> dict[int, int]:
         """Prepare for a new connection to the previous holder. Return the last operation of each store."""
         with self._guard:
-            self._answer, self._acknowledged, self._settings, self._mapped = answer, {}, {}, {}
+            self._answer, self._acknowledged, self._settings, self._buffers = answer, {}, {}, {}
             return {space.number: space.shard.log.number for space in self._all()}
 
     def room(self, kind: int, meta: Any, nbytes: int) -> memoryview:
@@ -213,7 +212,6 @@ class Replica:
     def take(self, frame: Frame) -> None:
         """Apply a frame of the previous holder."""
         if frame.kind == m.FULL:
-            self.is_complete = True
             for space in self._all():
                 self._report(space)
             return
@@ -269,7 +267,7 @@ class Replica:
         shard, slots, at = space.shard, self._slots(space, meta), m.whole(meta.get("b", 0))
         shared, gradients = bytes(payload[:at]), []
         for slot, how in zip(slots, field(meta, "g", list), strict=True):
-            gradient, at = self._gradient(space, slot, how, payload, at)
+            gradient, at = self._gradient(space, slot, how, payload, at, meta.get("r"))
             gradients.append(gradient)
         kept = {name: m.whole(meta[name]) for name in ("r", "z") if name in meta}
         update = Operation(m.UPDATE, kept, (), slots, gradients, self._heard(space, meta))
@@ -287,13 +285,17 @@ class Replica:
             told = self._settings[space.number] = {**told, **m.settings(meta["s"])}
         return told
 
-    def _gradient(self, space: Space, slot: Slot, how: Any, payload: memoryview, at: int) -> tuple[Pushed, int]:
+    def _gradient(
+        self, space: Space, slot: Slot, how: Any, payload: memoryview, at: int, rank: Any
+    ) -> tuple[Pushed, int]:
         """Return a gradient, and where the next one begins in the payload."""
         if how is None:
             return None, at
-        if how == "m":
-            return view(self._mapped[space.number, slot.chunk], slot.offset, slot.weight.shape, slot.weight.dtype), at
-        if how == "d":
+        if how in ("buffer", "worker"):
+            chunk = slot.chunk
+            memory = self._buffers[space.number, chunk] if how == "buffer" else space.of_workers[rank, chunk][1]
+            return view(memory, slot.offset, slot.weight.shape, slot.weight.dtype), at
+        if how == "sent":
             memory = torch.empty_like(slot.weight)
             if slot.nbytes:
                 as_bytes(memory)[:] = payload[at : at + slot.nbytes]
@@ -316,10 +318,15 @@ class Replica:
         chunk, nbytes = _whole(meta, "chunk"), _whole(meta, "nbytes")
         if chunk >= len(space.arena.chunks) or nbytes != space.arena.chunks[chunk].nbytes:
             raise Refused(f"the previous holder shares memory of a chunk that does not exist: {meta!r:.80}")
-        memory = attach(field(meta, "name", str), nbytes)
-        if memory is not None:
-            self._mapped[space.number, chunk] = memory
-            self._answer(m.MAPPED, {"space": space.number, "chunk": chunk})
+        name = field(meta, "name", str)
+        memory = attach(name, nbytes)
+        if memory is None:
+            return
+        if "rank" in meta:
+            space.of_workers[_whole(meta, "rank"), chunk] = name, memory
+        else:
+            self._buffers[space.number, chunk] = memory
+        self._answer(m.MAPPED, {"space": space.number, "name": name})
 
 
 _OF_SPACE: dict[int, Callable[[Replica, Space, Any, memoryview], None]] = {

@@ -251,6 +251,7 @@ class Guest:
             self.gradients[chunk] = memory
             self.views = {}
             self.writes.add(chunk)
+            self.space.of_workers[self.rank, chunk] = name, memory
         self.connection.send(m.DONE, {"shared": memory is not None})
 
     # ---- gradients ----

@@ -259,8 +259,12 @@ class Shard:
     def apply(self, update: Operation, number: int | None = None) -> None:
         """Append an update to the log and apply it. Call it within `updating`."""
         slots, rank, settings = update.slots, update.meta.get("r"), update.settings
-        if self.log.feed is not None:
-            update.gradients = [slot.lasting(each) for slot, each in zip(slots, update.gradients, strict=True)]
+        if (feed := self.log.feed) is not None:
+            at = self.log.number + 1 if number is None else number
+            update.gradients = [
+                gradient if rank is not None and feed.can_read(slot, gradient, rank) else slot.lasting(gradient, at)
+                for slot, gradient in zip(slots, update.gradients, strict=True)
+            ]
         gradients = update.gradients
         number = self.log.append(update, number)
         if self.rule is not None:
@@ -296,7 +300,7 @@ class Shard:
 
     def _are_free(self, slots: Sequence[Slot]) -> bool:
         held = self.log.held
-        return self.log.feed is None or all(slot.operation <= held for slot in slots)
+        return self.log.feed is None or all(slot.buffered <= held for slot in slots)
 
     def _update(self, slots: Sequence[Slot], gradients: Sequence[Pushed], settings: Settings | None) -> None:
         there = [(slot, gradient) for slot, gradient in zip(slots, gradients, strict=True) if gradient is not None]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from .arena import Chunk, view
+from .arena import view
 from .messages import KeySpec, Segment, Settings, SparseRows
 
 Gradient = torch.Tensor | SparseRows
@@ -28,7 +28,7 @@ class Slot:
         chunk: int,
         offset: int,
         weight: torch.Tensor,
-        sums: Callable[[int], Chunk] | None = None,
+        sums: Callable[[int], torch.Tensor] | None = None,
     ):
         """`sums` returns the memory for the sum of a chunk's gradients; private memory by default."""
         self.number, self.spec, self.segment, self.chunk, self.offset = number, spec, segment, chunk, offset
@@ -38,6 +38,7 @@ class Slot:
         self.commits: dict[int, int] = defaultdict(int)  # by rank
         self.operation = 0  # number of the last operation that changed it
         self.operations: dict[int, int] = defaultdict(int)  # of each rank, without rounds
+        self.buffered = 0  # number of the last operation whose gradient is in the buffer
         self.lock = threading.Lock()
         self._buffer: torch.Tensor | None = None
         self.reset()
@@ -83,16 +84,21 @@ class Slot:
         """The memory for the sum of gradients."""
         if self._buffer is None:
             like = self.weight
-            whole = self._sums and self._sums(self.chunk).bytes
-            self._buffer = torch.empty_like(like) if whole is None else view(whole, self.offset, like.shape, like.dtype)
+            if self._sums is None:
+                self._buffer = torch.empty_like(like)
+            else:
+                self._buffer = view(self._sums(self.chunk), self.offset, like.shape, like.dtype)
         return self._buffer
 
     def _in_buffer(self, gradient: torch.Tensor) -> torch.Tensor:
         return self.buffer if gradient is self._buffer else self.buffer.copy_(gradient)
 
-    def lasting(self, gradient: Pushed) -> Pushed:
-        """Return a gradient in memory that no worker writes to: an array in the buffer, or rows."""
-        return self._in_buffer(gradient) if isinstance(gradient, torch.Tensor) else gradient
+    def lasting(self, gradient: Pushed, operation: int) -> Pushed:
+        """Return the gradient of an operation in memory that no worker writes to: an array in the buffer, or rows."""
+        if not isinstance(gradient, torch.Tensor):
+            return gradient
+        self.buffered = operation
+        return self._in_buffer(gradient)
 
 
 def merged(one: SparseRows, other: SparseRows) -> SparseRows:

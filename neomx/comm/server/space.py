@@ -28,17 +28,25 @@ class Space:
         self.batches: list[list[KeySpec]] = []  # keys in the order in which memory was reserved for them
         self._make_rule, self._is_replicated = make_rule, is_replicated
         self._slots_made = 0
+        self.of_workers: dict[tuple[int, int], tuple[str, torch.Tensor]] = {}  # shared gradients by rank and chunk
         self._sums: dict[int, Chunk] = {}
         self._guard = threading.Lock()
 
     # ---- memory ----
 
-    def sums(self, chunk: int) -> Chunk:
+    def sums(self, chunk: int) -> torch.Tensor:
         """Return the memory for sums of gradients, laid out like a chunk of weights."""
         with self._guard:
             if chunk not in self._sums:
                 self._sums[chunk] = Chunk(self.arena.chunks[chunk].nbytes, shared=True)
-            return self._sums[chunk]
+            return self._sums[chunk].bytes
+
+    def memory(self, chunk: int, rank: int | None) -> tuple[str, torch.Tensor] | None:
+        """Return the name and the memory of a worker's gradients, or with None, of sums, if they are shared."""
+        if rank is not None:
+            return self.of_workers.get((rank, chunk))
+        sums = self._sums.get(chunk)
+        return (sums.name, sums.bytes) if sums is not None and sums.name else None
 
     def close(self) -> None:
         """Make its memory unreachable for other processes."""
