@@ -183,9 +183,15 @@ def accept(
 
 
 def connect(
-    address: str, secret: bytes, hello: dict[str, Any], tls: str | None = None, timeout: float = 30.0, service: str = ""
+    address: str,
+    secret: bytes,
+    hello: dict[str, Any],
+    tls: str | None = None,
+    timeout: float = 30.0,
+    service: str = "",
+    retry: bool = True,
 ) -> Connection:
-    """Connect to a service and retry until `timeout`, since the service may start later.
+    """Connect to a service and retry until `timeout`, since the service may start later, or try once.
 
     A flooded listener may drop a connection during the greeting; that is retried as well.
     """
@@ -195,7 +201,7 @@ def connect(
         try:
             return _connect(address, secret, hello, tls, max(0.1, deadline - time.monotonic()), service)
         except (OSError, Closed) as error:
-            if time.monotonic() + pause > deadline:
+            if time.monotonic() + pause > deadline or not retry:
                 raise WireError(
                     f"cannot connect to {address} within {timeout:.0f} s: {error}. Check that the process is running "
                     "there and that no firewall blocks the port"
