@@ -92,7 +92,6 @@ class StoreClient:
                     frame = self._connections.receive(connection, left)
                 if frame.kind != ERROR or frame.meta.get("error") != "elsewhere":
                     break
-                self._connections.learn(frame.meta["stores"])
                 raise Moved(f"the process at {address} does not lead the store")
             except wire.Refused as error:
                 raise PeerError(f"the connection to the job's store at {address} cannot be trusted: {error}") from error
@@ -217,7 +216,6 @@ class StoreClient:
             if answer.kind != ERROR or answer.meta.get("error") != "elsewhere":
                 return answer
             life.close()
-            self._connections.learn(answer.meta["stores"])
             if not self._connections.find(limit, life.address):
                 raise Moved("no process leads the store")
             time.sleep(_REPEAT)
@@ -299,7 +297,7 @@ class StoreClient:
         if self._hosted is not None:
             self._hosted.retire()
             with suppress(MXNetError):  # there may be no other replica
-                self._ask("withdraw", wait=3.0, replica=self._hosted.replica)
+                self._ask("withdraw", wait=6.0, replica=self._hosted.replica)
         self._connections.close()
 
     def offer(self, replica: Replica) -> None:

@@ -136,8 +136,8 @@ class Connections:
             asked.add(address)
             with suppress(wire.WireError):
                 told = self._where(address)
-                self.learn(told["stores"])
                 if told["leads"]:
+                    self.learn(told["stores"])
                     return address
                 if told["leader"] is not None:
                     stores.insert(0, told["leader"])

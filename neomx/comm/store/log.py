@@ -482,7 +482,7 @@ class Log:
 
     def _hear_leader(self, sender: str, message: Append | Piece, now: float) -> None:
         if message.term < self.term:
-            self.messages.append((sender, Appended(self.term, message.seq, False, 0)))
+            self.messages.append((sender, Appended(self.term, message.seq, 0, False)))
             return
         if message.term == self.term and (self.role == LEADER or self.leader not in (None, sender)):
             raise Invalid(f"{sender} and {self.leader} both lead in term {self.term}")
@@ -496,9 +496,9 @@ class Log:
         skipped = max(0, self._base - sent.prev)  # entries that were committed and dropped here
         prev = sent.prev + skipped
         if len(sent.entries) < skipped:
-            return Appended(self.term, sent.seq, True, sent.prev + len(sent.entries))
+            return Appended(self.term, sent.seq, sent.prev + len(sent.entries), True)
         if not skipped and not self._has(prev, sent.prev_term):
-            return Appended(self.term, sent.seq, False, self.commit)
+            return Appended(self.term, sent.seq, self.commit, False)
         for index, entry in enumerate(sent.entries[skipped:], prev + 1):
             if index <= self.last and self.term_at(index) != entry.term:
                 self._cut(index)
@@ -506,7 +506,7 @@ class Log:
                 self._store(entry)
         end = sent.prev + len(sent.entries)
         self.commit = max(self.commit, min(sent.commit, end))
-        return Appended(self.term, sent.seq, True, end)
+        return Appended(self.term, sent.seq, end, True)
 
     def _has(self, index: int, term: int) -> bool:
         return self.term_at(index) == term
@@ -524,7 +524,7 @@ class Log:
     def _take_piece(self, sent: Piece) -> Appended | Held:
         """Collect the pieces of a snapshot, and replace the state with it."""
         if sent.up_to <= self.commit:
-            return Appended(self.term, sent.seq, True, sent.up_to)
+            return Appended(self.term, sent.seq, sent.up_to, True)
         kept = self._arriving
         if kept is None or kept.index != sent.up_to:
             kept = self._arriving = _Snapshot(self.term, sent.up_to, sent.voters, bytearray())
@@ -539,7 +539,7 @@ class Log:
         self._arriving = None
         self._restore(bytes(data))
         self._install(sent)
-        return Appended(self.term, sent.seq, True, sent.up_to)
+        return Appended(self.term, sent.seq, sent.up_to, True)
 
     def _install(self, sent: Piece) -> None:
         """Continue after a snapshot that was restored."""

@@ -57,8 +57,8 @@ class Appended(NamedTuple):
 
     term: int
     seq: int
-    matched: bool
     up_to: int
+    matched: bool
 
 
 class Piece(NamedTuple):
@@ -94,6 +94,7 @@ Message = Candidacy | Vote | Append | Appended | Piece | Held | Urge
 # ---- on the wire ----
 
 _KINDS: tuple[type[tuple[Any, ...]], ...] = (Candidacy, Vote, Append, Appended, Piece, Held, Urge)
+_NUMBERS: dict[type[Any], int] = {Candidacy: 3, Vote: 1, Appended: 3, Held: 4, Urge: 1}  # how many come before flags
 _MOST = 1 << 62  # above all terms and indices
 _NAME = 400  # maximum characters of a replica's name
 _VOTERS = 99
@@ -133,9 +134,9 @@ def _decoded(kind: type[Any], said: Any, payload: bytes) -> Message:
         return Piece(term, seq, up_to, up_to_term, _voters(voters), _number(total), _number(offset), payload)
     if payload:
         raise ValueError(f"unexpected payload of {len(payload)} bytes")
-    expected = kind.__annotations__.values()
-    checks = [_number if annotation == "int" else _flag for annotation in expected]
-    made: Message = kind(*(check(value) for check, value in zip(checks, said, strict=True)))
+    if len(said) != len(kind._fields):
+        raise ValueError(f"expected {len(kind._fields)} fields, received {said!r:.80}")
+    made: Message = kind(*map(_number, said[: _NUMBERS[kind]]), *map(_flag, said[_NUMBERS[kind] :]))
     return made
 
 

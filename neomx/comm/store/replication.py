@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import wire
 from .log import LEADER, Log
-from .messages import Message
+from .messages import Message, address_of
 from .peers import Peers
 from .protocol import PeerError
 from .state import Answer, State, pack, unpack
@@ -168,7 +168,8 @@ class Replication:
         if self.name not in self._state.replicas and not self._retiring:
             self._log.propose(pack({"do": "offer", "replica": self.name, "address": self._address}, b""), now)
         for name in self._steward.tend(self._log, self._state.replicas, now):
-            _log.warning("store: the replica at %s does not answer", self._state.replicas[name])
+            if name in self._log.voters:
+                _log.warning("store: the process at %s, which keeps a copy, does not answer", address_of(name))
             self._log.propose(pack({"do": "withdraw", "replica": name}, b""), now)
 
     def _flush(self) -> None:

@@ -23,7 +23,7 @@ _WAIT_KEYS = 1 << 16  # maximum keys in one wait
 _LOOK = 1.0  # seconds between checks whether a waiting client is still connected
 _WATCH, _WATCH_REPLICAS = 1.0, 0.2  # seconds between checks of the members
 _REFUSALS = 100  # maximum number kept
-_RETIRE = 2.0  # seconds after which a replica that retires is no longer waited for
+_RETIRE = 5.0  # seconds after which a replica that retires is no longer waited for
 
 
 class _Ask(dict[str, Any]):
@@ -212,8 +212,7 @@ class StoreServer:
                     raise Elsewhere
                 return handler(self, ask, payload)
         except Elsewhere:
-            with self._changed:
-                return {"error": "elsewhere", **self._where(ask, payload)[0]}, b""
+            return {"error": "elsewhere"}, b""
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             return {"error": "invalid", "why": f"{error!r:.200}"}, b""
 
@@ -347,8 +346,10 @@ class StoreServer:
     # ---- requests about replicas ----
 
     def _where(self, ask: _Ask, _: bytes) -> Answer:
-        leader = self.address if self._replication is None else self._replication.leader
-        return {"leads": self.leads, "leader": leader, "stores": self._stores()}, b""
+        if self.leads:
+            return {"leads": True, "stores": self._stores()}, b""
+        assert self._replication is not None
+        return {"leads": False, "leader": self._replication.leader}, b""
 
     def _stores(self) -> list[str]:
         """Return the addresses of all replicas."""
@@ -367,7 +368,7 @@ class StoreServer:
         name = replica_name(ask["replica"])
         answer = self._request(ask, replica=name)
         limit = time.monotonic() + _RETIRE
-        while self._replication.is_voter(name) and time.monotonic() < limit:
+        while self._replication.is_voter(name) and self._state.replicas and time.monotonic() < limit:
             self._changed.wait(0.05)
             if not self.leads:
                 raise Elsewhere

@@ -19,6 +19,8 @@ class Steward:
         """There are `wanted` voters if there are as many replicas, otherwise the largest odd number of them."""
         self._wanted, self._silent = wanted, silent
         self._looked = self._began = -math.inf
+        self._next: set[str] | None = None  # the voters after the next change
+        self._since = 0.0  # since when this is the next change
 
     def tend(self, log: Log, offers: Collection[str], now: float) -> list[str]:
         """Take the next step, if the replica leads. Return the replicas that do not answer: their offers are void.
@@ -33,35 +35,40 @@ class Steward:
         known = [name for name in (*log.voters, *log.learners) if name != log.me]
         void = [name for name in known if name in offers and now - max(log.heard(name), self._began) > self._silent]
         if not void:
-            self._step(log, offers, now)
+            self._change(log, self._choose(log, offers, now), now)
         return void
 
-    def _step(self, log: Log, offers: Collection[str], now: float) -> None:
+    def _change(self, log: Log, voters: set[str] | None, now: float) -> None:
+        """Change the voters, once it is certain that those after the change can commit it.
+
+        This needs answers to messages sent since the change was wanted: otherwise a replica that ended just before
+        might count, and the log would stop for ever.
+        """
+        if voters != self._next:
+            self._next, self._since = voters, now
+        if voters is not None:
+            answering = {name for name in voters if name == log.me or log.heard(name) >= self._since}
+            if voters.difference(log.voters) <= answering and 2 * len(answering) > len(voters):
+                log.change(voters, now)
+
+    def _choose(self, log: Log, offers: Collection[str], now: float) -> set[str] | None:
+        """Return the voters after the next change, or None if nothing is to be changed, or cannot be yet."""
         voters = set(log.voters)
         most = min(self._wanted, len(offers))
         goal = max(1, most - 1 + most % 2)
         leaving = voters.difference(offers)
-        if len(voters) > 1 and (leaving or len(voters) > goal):
-            self._remove(log, leaving or voters, now)
-            return
+        if len(voters) > 1 and (leaving or len(voters) > goal):  # the leader is the last one to leave
+            others = (leaving or voters) - {log.me} or {log.me}
+            return voters - {min(others, key=lambda name: name != log.me and log.heard(name))}
         spares = self._spares(voters, offers, goal - len(voters - leaving))
         for name in log.learners:
             if name not in spares:
                 log.forget(name)
         for name in spares:
             log.teach(name, now)
-        if spares and all(log.is_caught_up(name) and self._answers(log, name, now) for name in spares):
-            log.change(voters.union(spares if len(voters) == 1 else spares[:1]), now)
-
-    def _remove(self, log: Log, choice: set[str], now: float) -> None:
-        """Remove one of some voters: another replica than the leader, the one that has been silent for longest."""
-        first = min(choice, key=lambda name: (name == log.me, 0.0 if name == log.me else log.heard(name)))
-        left = set(log.voters) - {first}
-        if 2 * sum(self._answers(log, name, now) for name in left) > len(left):  # otherwise nothing can be committed
-            log.change(left, now)
-
-    def _answers(self, log: Log, name: str, now: float) -> bool:
-        return name == log.me or now - log.heard(name) < self._silent / 3
+        if not spares or not all(log.is_caught_up(name) for name in spares):
+            return None
+        return voters.union(spares if len(voters) == 1 else spares[:1])
 
     def _spares(self, voters: set[str], offers: Collection[str], count: int) -> list[str]:
         """Return the replicas to add, on hosts without a voter if possible."""
