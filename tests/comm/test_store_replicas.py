@@ -191,6 +191,19 @@ def test_replicas_that_leave_need_no_majority(cluster):
     assert {name for name, member in worker.roster().items() if member["state"] == "left"} == {"node 0", "node 1"}
 
 
+def test_every_launcher_can_set_values_and_report_losses(cluster):
+    store = cluster()
+    worker = store.client("worker 0")
+    leader = store.leader()
+    for number, server in enumerate(store.servers):
+        server.set(f"order {number}", b"%d" % server.leads)
+        server.mark_gone(f"worker {number + 1}", -9)
+        assert worker.get(f"order {number}") == (b"1" if server is leader else b"0")
+    assert until(lambda: set(worker.gone) == {"worker 1", "worker 2", "worker 3"})
+    assert until(lambda: all(server.roster()["worker 3"].state == "gone" for server in store.servers))
+    assert worker.look("order 0") is not None and worker.look("order 9") is None
+
+
 def test_lost_majority_is_reported_in_time(cluster):
     store = cluster()
     worker = store.client("worker 0")

@@ -26,7 +26,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from neomx.comm.store.entries import Entries
 from neomx.comm.store.log import FOLLOWER, LEADER, Log, Pace
+from neomx.comm.store.messages import Entry
 from neomx.comm.store.state import State, pack, unpack
 from neomx.comm.store.steward import Steward
 
@@ -40,14 +42,14 @@ class Violation(AssertionError):
     """A guarantee of the log does not hold."""
 
 
-class Watched(Log):
-    """A log that reports each entry it stores."""
+class WatchedEntries(Entries):
+    """Entries that are compared with those of other replicas."""
 
     chain: dict[tuple[int, int], Any]  # the entry by index and term, with the term of the one before
 
-    def _store(self, entry):
+    def store(self, entry: Entry) -> None:
         before = self.term_at(self.last)
-        super()._store(entry)
+        super().store(entry)
         here = (before, entry.data, entry.voters)
         if self.chain.setdefault((self.last, entry.term), here) != here:
             raise Violation(f"log matching: two entries {self.last} of term {entry.term}")
@@ -65,7 +67,8 @@ class Node:
             name, founds, lambda: self.state.snapshot(), lambda data: self.state.restore(data), rng,
             self.clock(world.now), PACE,
         )  # fmt: skip
-        self.log.chain = world.chain
+        self.log._entries.__class__ = WatchedEntries
+        self.log._entries.chain = world.chain
         self.steward = Steward(world.wanted, 8.0)
         self.role = FOLLOWER
         self.paused = 0.0  # until when it does not run
@@ -93,7 +96,7 @@ class Client:
 class World:
     """One case."""
 
-    def __init__(self, seed: int, make: type[Log] = Watched, state: type[State] = State, forgetful: bool = False):
+    def __init__(self, seed: int, make: type[Log] = Log, state: type[State] = State, forgetful: bool = False):
         self.rng = rng = random.Random(seed)
         self.make, self.state, self.forgetful = make, state, forgetful
         self.now = 0.0
@@ -256,7 +259,7 @@ class World:
         if self.leaders.setdefault(log.term, log.me) != log.me:
             raise Violation(f"election safety: {self.leaders[log.term]} and {log.me} lead in term {log.term}")
         for index, (term, entry) in self.applied.items():
-            if term < log.term and index > log.last - len(log._entries) and log.entry(index) != entry:
+            if term < log.term and index > log._entries.base and log._entries.get(index) != entry:
                 raise Violation(f"leader completeness: {log.me} leads in term {log.term} without entry {index}")
 
     def release(self, node: Node) -> None:

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from neomx.comm.store.log import LEADER
+from neomx.comm.store.log import LEADER, Log
 from neomx.comm.store.state import State
 
 PATH = pathlib.Path(__file__).with_name("log.py")
@@ -18,49 +18,49 @@ def test_guarantees_hold_in_random_schedules():
     assert simulator.run(cases=400, seed=3, seconds=60.0) > 20
 
 
-class CommitsAlone(simulator.Watched):
+class CommitsAlone(Log):
     def _advance(self, now):
         self.commit = self.last
 
 
-class VotesTwice(simulator.Watched):
+class VotesTwice(Log):
     def _may_vote_for(self, candidate):
         return True
 
 
-class ElectsAnyone(simulator.Watched):
+class ElectsAnyone(Log):
     def _is_current(self, asked):
         return True
 
 
-class WinsWithHalf(simulator.Watched):
+class WinsWithHalf(Log):
     def _is_majority(self, names):
         return 2 * len(names.intersection(self.voters)) >= len(self.voters)
 
 
-class SkipsTheLogCheck(simulator.Watched):
+class SkipsTheLogCheck(Log):
     def _has(self, index, term):
         return index <= self.last
 
 
-class CommitsEarlierTerms(simulator.Watched):
+class CommitsEarlierTerms(Log):
     def _advance(self, now):
         matched = sorted(self.last if name == self.me else self._peers[name].match for name in self.voters)
         self.commit = max(self.commit, matched[(len(matched) - 1) // 2])
 
 
-class ReadsWithoutConfirmation(simulator.Watched):
+class ReadsWithoutConfirmation(Log):
     def is_confirmed(self, ticket):
         return self.role == LEADER
 
 
-class ReadsBeforeItKnowsAll(simulator.Watched):
+class ReadsBeforeItKnowsAll(Log):
     @property
     def is_ready(self):
         return self.role == LEADER
 
 
-class ChangesVotersAnytime(simulator.Watched):
+class ChangesVotersAnytime(Log):
     @property
     def may_change(self):
         return self.role == LEADER

@@ -33,8 +33,8 @@ class Replica(Protocol):
     def replica(self) -> str:
         """The name of the replica."""
 
-    def retire(self) -> None:
-        """Do not keep the store any more."""
+    def offered(self, client: StoreClient | None) -> None:
+        """Note that a client of this process has offered to keep the store here, or (None) that it does so no more."""
 
 
 class StoreClient:
@@ -134,6 +134,11 @@ class StoreClient:
         if frame.kind == ERROR:
             raise PeerError(f"no process set {key!r} in the job's store within {seconds:.0f} s. {self.missing()}")
         return bytes(frame.payload)
+
+    def look(self, key: str) -> bytes | None:
+        """Return the value of a key, or None if it has none now."""
+        frame = self._ask("get", key=key, timeout=0.0)
+        return None if frame.kind == ERROR else bytes(frame.payload)
 
     def get_from(self, name: str, key: str) -> bytes:
         """Wait for a value that the member `name` sets. Raises if that member is gone."""
@@ -295,15 +300,16 @@ class StoreClient:
         """Leave the roll call and close all connections. A replica in this process ends to keep the store."""
         self.leave()
         if self._hosted is not None:
-            self._hosted.retire()
+            self._hosted.offered(None)
             with suppress(MXNetError):  # there may be no other replica
                 self._ask("withdraw", wait=6.0, replica=self._hosted.replica)
         self._connections.close()
 
     def offer(self, replica: Replica) -> None:
         """Let a store of this process keep a copy of the job's store, until this client is closed."""
-        self._hosted = replica
         self._offer(replica)
+        self._hosted = replica
+        replica.offered(self)
 
     def _offer(self, replica: Replica) -> None:
         self._ask("offer", replica=replica.replica, address=replica.address)

@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from random import Random
 
+from .entries import Entries
 from .messages import Append, Appended, Candidacy, Entry, Held, Invalid, Message, Piece, Urge, Vote
 
 FOLLOWER, CANDIDATE, LEADER = "follower", "candidate", "leader"
@@ -107,10 +108,7 @@ class Log:
         self.messages: list[tuple[str, Message]] = []  # to send; the caller empties it
         self._pace = Pace() if pace is None else pace
         self._random, self._snapshot, self._restore = random, snapshot, restore
-        self._base, self._base_term = 0, 0  # the last entry that was dropped
-        self._entries: list[Entry] = []
-        self._size = 0  # bytes of these
-        self._configs: list[tuple[int, tuple[str, ...]]] = [(0, (me,) if founds else ())]
+        self._entries = Entries((me,) if founds else ())
         self._voted_for: str | None = None
         self._votes: set[str] | None = None  # in the current candidacy, or the trial of one
         self._heard_leader = _NEVER
@@ -127,12 +125,12 @@ class Log:
     @property
     def voters(self) -> tuple[str, ...]:
         """The replicas whose votes count, as of the last entry of this log."""
-        return self._configs[-1][1]
+        return self._entries.voters
 
     @property
     def last(self) -> int:
         """The index of the last entry."""
-        return self._base + len(self._entries)
+        return self._entries.last
 
     @property
     def is_ready(self) -> bool:
@@ -142,7 +140,7 @@ class Log:
     @property
     def may_change(self) -> bool:
         """Whether the leader may change the voters now."""
-        return self.is_ready and self._configs[-1][0] <= self.commit
+        return self.is_ready and self._entries.changed <= self.commit
 
     @property
     def deadline(self) -> float:
@@ -164,16 +162,6 @@ class Log:
     def is_caught_up(self, name: str) -> bool:
         """Whether a replica has all entries that are committed."""
         return name in self._peers and self._peers[name].match >= self.commit
-
-    def term_at(self, index: int) -> int | None:
-        """Return the term of an entry, or None if this log does not have it."""
-        if index == self._base:
-            return self._base_term
-        return self._entries[index - self._base - 1].term if self._base < index <= self.last else None
-
-    def entry(self, index: int) -> Entry | None:
-        """Return an entry, or None if this log does not have it or dropped it."""
-        return self._entries[index - self._base - 1] if self._base < index <= self.last else None
 
     # ---- inputs ----
 
@@ -270,11 +258,17 @@ class Log:
         if self.applied == self.commit:
             return []
         first, self.applied = self.applied + 1, self.commit
-        entries = self._entries[first - self._base - 1 : self.commit - self._base]
+        entries = self._entries.between(first, self.commit)
         self._trim()
         return list(enumerate(entries, first))
 
     # ---- elections ----
+
+    @property
+    def _last_term(self) -> int:
+        term = self._entries.term_at(self.last)
+        assert term is not None
+        return term
 
     def _later(self, now: float) -> float:
         return now + self._random.uniform(self._pace.shortest, self._pace.longest)
@@ -300,7 +294,7 @@ class Log:
         if not trial:
             self.role, self.term, self._voted_for = CANDIDATE, self.term + 1, self.me
             self._deadline = self._later(now)
-        asked = Candidacy(self.term + trial, self.last, self.term_at(self.last) or 0, trial, urged)
+        asked = Candidacy(self.term + trial, self.last, self._last_term, trial, urged)
         self.messages += [(name, asked) for name in self.voters if name != self.me]
         self._count(now, trial)
 
@@ -336,7 +330,7 @@ class Log:
 
     def _is_current(self, asked: Candidacy) -> bool:
         """Whether the log of a candidate has everything that may be committed as far as this replica knows."""
-        return (asked.last_term, asked.last) >= (self.term_at(self.last) or 0, self.last)
+        return (asked.last_term, asked.last) >= (self._last_term, self.last)
 
     def _hear_vote(self, sender: str, vote: Vote, now: float) -> None:
         if vote.granted and self._votes is not None and vote.trial == (self.role == FOLLOWER):
@@ -370,7 +364,7 @@ class Log:
 
     def _add(self, entry: Entry, now: float) -> None:
         waiting = [(name, peer) for name, peer in self._peers.items() if peer.next == self.last + 1]
-        self._store(entry)
+        self._entries.store(entry)
         for name in self.voters if entry.voters is not None else ():
             if name != self.me and name not in self._peers:
                 self._peers[name] = _Peer(self.last, now)
@@ -378,28 +372,21 @@ class Log:
             self._send(name, peer, now)
         self._advance(now)
 
-    def _store(self, entry: Entry) -> None:
-        self._entries.append(entry)
-        self._size += len(entry.data)
-        if entry.voters is not None:
-            self._configs.append((self.last, entry.voters))
-
     def _send(self, name: str, peer: _Peer, now: float) -> None:
         """Send the next entries, or a piece of a snapshot if they were dropped."""
         self._seq += 1
-        if peer.snapshot is not None or peer.next <= self._base:
+        if peer.snapshot is not None or peer.next <= self._entries.base:
             self._send_piece(name, peer)
             return
         prev = peer.next - 1
         entries = self._batch(peer.next)
         peer.next += len(entries)
-        term = self.term_at(prev)
+        term = self._entries.term_at(prev)
         assert term is not None
         self.messages.append((name, Append(self.term, self._seq, prev, term, entries, self.commit)))
 
     def _batch(self, first: int) -> tuple[Entry, ...]:
-        start = first - self._base - 1
-        entries = self._entries[start : start + self._pace.entries]
+        entries = self._entries.between(first, first + self._pace.entries - 1)
         size = 0
         for number, entry in enumerate(entries):
             size += len(entry.data)
@@ -409,8 +396,8 @@ class Log:
 
     def _send_piece(self, name: str, peer: _Peer) -> None:
         if peer.snapshot is None:
-            voters = next(voters for index, voters in reversed(self._configs) if index <= self.applied)
-            peer.snapshot = _Snapshot(self.term_at(self.applied) or 0, self.applied, voters, self._snapshot())
+            term, voters = self._entries.term_at(self.applied), self._entries.voters_at(self.applied)
+            peer.snapshot = _Snapshot(term or 0, self.applied, voters, self._snapshot())
         sent = peer.snapshot
         data = bytes(sent.data[sent.offset : sent.offset + self._pace.piece])
         piece = Piece(self.term, self._seq, sent.index, sent.term, sent.voters, len(sent.data), sent.offset, data)
@@ -465,10 +452,9 @@ class Log:
         """Commit what a majority has. Entries of earlier terms are committed only together with one of this term."""
         matched = sorted(self.last if name == self.me else self._peers[name].match for name in self.voters)
         index = matched[(len(matched) - 1) // 2]
-        if index > self.commit and self.term_at(index) == self.term:
+        if index > self.commit and self._entries.term_at(index) == self.term:
             self.commit = index
-            changed, voters = self._configs[-1]
-            if changed <= index and self.me not in voters:
+            if self._entries.changed <= index and self.me not in self.voters:
                 self._hand_over(now)
 
     def _hand_over(self, now: float) -> None:
@@ -493,33 +479,25 @@ class Log:
 
     def _take(self, sent: Append) -> Appended:
         """Take over the leader's entries, if this log has what comes before them."""
-        skipped = max(0, self._base - sent.prev)  # entries that were committed and dropped here
+        skipped = max(0, self._entries.base - sent.prev)  # entries that were committed and dropped here
         prev = sent.prev + skipped
         if len(sent.entries) < skipped:
             return Appended(self.term, sent.seq, sent.prev + len(sent.entries), True)
         if not skipped and not self._has(prev, sent.prev_term):
             return Appended(self.term, sent.seq, self.commit, False)
         for index, entry in enumerate(sent.entries[skipped:], prev + 1):
-            if index <= self.last and self.term_at(index) != entry.term:
-                self._cut(index)
+            if index <= self.last and self._entries.term_at(index) != entry.term:
+                if index <= self.commit:
+                    raise Invalid(f"a leader replaces the entry {index}, and {self.commit} are committed")
+                self._entries.cut(index)
             if index > self.last:
-                self._store(entry)
+                self._entries.store(entry)
         end = sent.prev + len(sent.entries)
         self.commit = max(self.commit, min(sent.commit, end))
         return Appended(self.term, sent.seq, end, True)
 
     def _has(self, index: int, term: int) -> bool:
-        return self.term_at(index) == term
-
-    def _cut(self, index: int) -> None:
-        """Drop the entries from an index on, which another leader did not commit."""
-        if index <= self.commit:
-            raise Invalid(f"a leader replaces the entry {index}, and {self.commit} are committed")
-        dropped = self._entries[index - self._base - 1 :]
-        self._size -= sum(len(entry.data) for entry in dropped)
-        del self._entries[index - self._base - 1 :]
-        while self._configs[-1][0] >= index:
-            self._configs.pop()
+        return self._entries.term_at(index) == term
 
     def _take_piece(self, sent: Piece) -> Appended | Held:
         """Collect the pieces of a snapshot, and replace the state with it."""
@@ -538,37 +516,14 @@ class Log:
             return Held(self.term, sent.seq, sent.up_to, len(data))
         self._arriving = None
         self._restore(bytes(data))
-        self._install(sent)
-        return Appended(self.term, sent.seq, sent.up_to, True)
-
-    def _install(self, sent: Piece) -> None:
-        """Continue after a snapshot that was restored."""
-        if self._has(sent.up_to, sent.up_to_term):
-            self._drop(sent.up_to)
-        else:
-            self._entries, self._size, self._configs = [], 0, []
-            self._base, self._base_term = sent.up_to, sent.up_to_term
-        later = [config for config in self._configs if config[0] > sent.up_to]
-        self._configs = [(sent.up_to, sent.voters), *later]
+        self._entries.begin(sent.up_to, sent.up_to_term, sent.voters)
         self.commit = self.applied = sent.up_to
-
-    # ---- memory ----
+        return Appended(self.term, sent.seq, sent.up_to, True)
 
     def _trim(self) -> None:
         """Drop applied entries, so that a bounded number is kept for replicas that lag behind."""
-        while self._size > self._pace.keep_size and self._base < self.applied:
-            self._drop(self._base + 1)
-        if len(self._entries) > 2 * self._pace.keep:
-            self._drop(min(self.applied, self.last - self._pace.keep))
-
-    def _drop(self, index: int) -> None:
-        """Drop the entries up to an index."""
-        count = index - self._base
-        if count <= 0:
-            return
-        self._base_term = self._entries[count - 1].term
-        self._size -= sum(len(entry.data) for entry in self._entries[:count])
-        del self._entries[:count]
-        self._base = index
-        while len(self._configs) > 1 and self._configs[1][0] <= index:
-            self._configs.pop(0)
+        entries = self._entries
+        while entries.size > self._pace.keep_size and entries.base < self.applied:
+            entries.drop(entries.base + 1)
+        if len(entries) > 2 * self._pace.keep:
+            entries.drop(min(self.applied, entries.last - self._pace.keep))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import listener, wire
+from .client import StoreClient
 from .messages import replica_name
 from .protocol import ANSWER, ASK, BEAT, CALLS, ERROR, KEY_LIMIT, SERVICE
 from .pulse import BROKE, Pulse
@@ -69,6 +70,7 @@ class StoreServer:
         self._stop: Callable[[], None] | None = None
         self._closed = False
         self.refusals: list[str] = []  # reasons of the first refusals
+        self._client: StoreClient | None = None  # of this process, if there are replicas
         self._replication: Replication | None = None
         if replicas > 1 or not founds:
             parts = (lock, self._changed, self._applied, self._led, self._refused)
@@ -120,22 +122,26 @@ class StoreServer:
             return self._state.values.get(key)
 
     def set(self, key: str, value: bytes) -> None:
-        """Set a value. Raises Elsewhere if another replica leads."""
+        """Set a value."""
+        if self._client is not None:  # another process may lead
+            self._client.set(key, value)
+            return
         with self._changed:
             self._execute({"do": "set", "key": key, "token": HOST}, value)
 
     def mark_gone(self, name: str, code: int | None = None, why: str = "") -> None:
-        """Report to all that a member is gone, for example after its process ended.
-
-        Raises Elsewhere if another replica leads.
-        """
+        """Report to all that a member is gone, for example after its process ended."""
         why = why or f"its process ended with code {code}"
+        if self._client is not None:
+            self._client.report_gone(name, why)
+            return
         with self._changed:
             self._execute({"do": "gone", "name": name, "token": HOST, "host": socket.gethostname(), "why": why})
 
-    def retire(self) -> None:
-        """Do not keep the store any more, after `StoreClient.close`."""
-        if self._replication is not None:
+    def offered(self, client: StoreClient | None) -> None:
+        """Note that a client of this process has offered to keep the store here, or (None) that it does so no more."""
+        self._client = client
+        if client is None and self._replication is not None:
             with self._changed:
                 self._replication.retire()
 

@@ -117,7 +117,8 @@ class State:
     def _gone(self, command: dict[str, Any], _: bytes) -> Answer:
         name, token = command["name"], command["token"]
         me = self.roll.with_token(token)
-        if token != HOST and (me is None or name != me.name and not name.endswith(f" of {me.name}")):
+        mine = me is not None and (name == me.name or name.endswith(f" of {me.name}") or me.name.startswith("node "))
+        if token != HOST and not mine:
             raise ValueError(f"only {name} itself or a launcher may report it as gone")
         if not self.roll.has_room_for(name):
             return _refused(NO_ROOM)
