@@ -2,80 +2,124 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from ...base import MXNetError
 from .. import wire
-from .protocol import ASK, BEAT, ERROR, SERVICE, THE_STORE, PeerError, Value
-from .roll import MemberInfo, is_running
+from .connections import Connections, Moved
+from .protocol import ASK, BEAT, ERROR, THE_STORE, PeerError, Value
+from .pulse import is_running
+from .roll import MemberInfo
 
-_AT_ONCE = 16  # maximum connections that a client keeps for reuse
+_NUMBERED = ("set", "add", "swap", "delete")  # requests that must not be executed again if they are repeated
+_REPEAT = 0.05  # seconds until a request that failed is repeated
+
+
+class Replica(Protocol):
+    """A store of this process that is a replica of the job's store."""
+
+    address: str
+
+    @property
+    def replica(self) -> str:
+        """The name of the replica."""
+
+    def offered(self, client: StoreClient | None) -> None:
+        """Note that a client of this process has offered to keep the store here, or (None) that it does so no more."""
 
 
 class StoreClient:
     """A process's connection to the store: values, waits, counters, and the roll call."""
 
     def __init__(self, address: str, secret: bytes, timeout: float = 300.0, tls: str | None = None, name: str = ""):
-        self.address, self.name = address, name
-        self._token = secrets.token_hex(16)  # identifies the connections of this client
+        """`address` is the address of the store, or those of some of the processes that keep it, with commas."""
+        self.name = name
+        hello = {"name": name, "token": secrets.token_hex(16)}  # identifies the connections of this client
+        self._connections = Connections(address, secret, tls, hello)
         self._patience = wire.silence()
-        self._secret, self._tls, self._limit = secret, tls, timeout
-        self._free: list[wire.Connection] = []
+        self._limit = timeout
+        self._numbers, self._unanswered = itertools.count(1), set[int]()  # of requests
         self._guard = threading.Lock()
         self.gone: dict[str, str] = {}
         self.calls = 0  # the counter CALLS, as of the last heartbeat
         self._callbacks: list[Callable[[str, str], None]] = []
         self._life: wire.Connection | None = None
         self._leaving = threading.Event()
-        self._free.append(self._dial(timeout))
+        self._hosted: Replica | None = None
+        if self._connections.has_others and not self._connections.find(time.monotonic() + timeout):
+            raise wire.WireError(f"no process at {address} led the job's store within {timeout:.0f} s")
+        with self._connections.one(timeout):
+            pass
 
-    def _dial(self, timeout: float) -> wire.Connection:
-        hello = {"name": self.name, "token": self._token}
-        return wire.connect(self.address, self._secret, hello, self._tls, timeout, SERVICE)
-
-    @contextmanager
-    def _connection(self) -> Iterator[wire.Connection]:
-        with self._guard:
-            connection = self._free.pop() if self._free else None
-        if connection is None:
-            parting = self._leaving.is_set() or THE_STORE in self.gone
-            connection = self._dial(1.0 if parting else self._patience)
-        try:
-            yield connection
-        except BaseException:
-            connection.close()
-            raise
-        with self._guard:
-            if len(self._free) < _AT_ONCE:
-                self._free.append(connection)
-                return
-        connection.close()
+    @property
+    def address(self) -> str:
+        """The address of the process that leads the store."""
+        return self._connections.address
 
     def _ask(self, do: str, payload: bytes = b"", wait: float | None = None, **fields: Any) -> wire.Frame:
+        """Send a request and return the answer, within `wait` seconds."""
+        seconds = self._patience if wait is None else wait
+        if do not in _NUMBERED:
+            return self._repeat(do, payload, seconds, fields)
+        with self._guard:
+            number = next(self._numbers)
+            self._unanswered.add(number)
+            fields |= {"number": number, "done": min(self._unanswered)}
         try:
-            with self._connection() as connection:
-                connection.send(ASK, {"do": do, **fields}, payload)
-                frame = connection.receive(timeout=self._patience if wait is None else wait)
-        except wire.Refused as error:
-            raise PeerError(
-                f"the connection to the job's store at {self.address} cannot be trusted: {error}"
-            ) from error
-        except wire.WireError as error:
-            raise PeerError(
-                f"the job's store at {self.address} does not answer ({error}). It runs in the process that started "
-                "the job, or in worker 0: that process ended or is stopped, or its host is not reachable"
-            ) from error
+            return self._repeat(do, payload, seconds, fields)
+        finally:
+            with self._guard:
+                self._unanswered.discard(number)
+
+    def _repeat(self, do: str, payload: bytes, seconds: float, fields: dict[str, Any]) -> wire.Frame:
+        """Send a request. If the leader of the store changes before it answers, send it to the new one."""
+        began = time.monotonic()
+        while True:
+            address = self.address
+            left = max(0.1, began + seconds - time.monotonic())
+            try:
+                with self._connections.one(self._reach()) as connection:
+                    connection.send(ASK, {"do": do, **fields}, payload)
+                    frame = self._connections.receive(connection, left)
+                if frame.kind != ERROR or frame.meta.get("error") != "elsewhere":
+                    break
+                raise Moved(f"the process at {address} does not lead the store")
+            except wire.Refused as error:
+                raise PeerError(f"the connection to the job's store at {address} cannot be trusted: {error}") from error
+            except wire.WireError as error:
+                limit = min(began + seconds, time.monotonic() + self._reach())
+                if not self._connections.has_others or not self._connections.find(limit, address):
+                    raise PeerError(self._unreachable(address, error)) from error
+            if "timeout" in fields:
+                fields["timeout"] = max(0.0, fields["timeout"] - (time.monotonic() - began))
+            time.sleep(_REPEAT)
         if frame.kind == ERROR and frame.meta.get("error") == "refused":
             raise MXNetError(f"the job's store refused this request: {frame.meta['why']}")
         return frame
+
+    def _reach(self) -> float:
+        """Seconds to connect to the store."""
+        return 1.0 if self._leaving.is_set() or THE_STORE in self.gone else self._patience
+
+    def _unreachable(self, address: str, error: wire.WireError) -> str:
+        if self._connections.has_others:
+            return (
+                f"the job's store at {address} does not answer ({error}), and the other processes that keep it have "
+                "no new leader: a majority of them ended, or their hosts are not reachable"
+            )
+        return (
+            f"the job's store at {address} does not answer ({error}). It runs in the process that started "
+            "the job, or in worker 0: that process ended or is stopped, or its host is not reachable"
+        )
 
     # ---- values; the method names are those of torch's Store ----
 
@@ -90,6 +134,11 @@ class StoreClient:
         if frame.kind == ERROR:
             raise PeerError(f"no process set {key!r} in the job's store within {seconds:.0f} s. {self.missing()}")
         return bytes(frame.payload)
+
+    def look(self, key: str) -> bytes | None:
+        """Return the value of a key, or None if it has none now."""
+        frame = self._ask("get", key=key, timeout=0.0)
+        return None if frame.kind == ERROR else bytes(frame.payload)
 
     def get_from(self, name: str, key: str) -> bytes:
         """Wait for a value that the member `name` sets. Raises if that member is gone."""
@@ -152,9 +201,7 @@ class StoreClient:
         """Join the roll call: from now on all others are notified if this process dies."""
         self.name = name
         try:
-            self._life = self._dial(self._patience)
-            self._life.send(ASK, {"do": "join", "name": name, "host": socket.gethostname(), "pid": os.getpid()})
-            answer = self._life.receive(timeout=self._patience)
+            answer = self._enrol()
         except wire.WireError as error:
             raise PeerError(
                 f"{name} cannot join: the job's store at {self.address} does not answer ({error})"
@@ -164,28 +211,64 @@ class StoreClient:
         self._patience = float(answer.meta["silence"])  # the same timeout as the store has for this process
         threading.Thread(target=self._live, daemon=True, name="heartbeat").start()
 
+    def _enrol(self) -> wire.Frame:
+        """Join the roll call on a new connection, which is the one for heartbeats from now on."""
+        limit = time.monotonic() + self._patience
+        while True:
+            life = self._life = self._connections.dial(self._patience)
+            life.send(ASK, {"do": "join", "name": self.name, "host": socket.gethostname(), "pid": os.getpid()})
+            answer = self._connections.receive(life, self._patience)
+            if answer.kind != ERROR or answer.meta.get("error") != "elsewhere":
+                return answer
+            life.close()
+            if not self._connections.find(limit, life.address):
+                raise Moved("no process leads the store")
+            time.sleep(_REPEAT)
+
     def _live(self) -> None:
-        life = self._life  # `leave` drops it
-        assert life is not None
-        running: list[str] = []
-        news = 0
-        try:
-            while not self._leaving.is_set():
+        news, running = 0, list[str]()
+        while (life := self._life) is not None and not self._leaving.is_set():
+            try:
                 life.send(ASK, {"do": "beat", "name": self.name, "running": running, "news": news})
-                told = life.receive(timeout=self._patience).meta
-                news, self.calls = int(told["news"]), int(told["calls"])
-                self._heard(told.get("gone", {}))
-                running = [name for name, pid in told.get("look", {}).items() if is_running(pid)]
-        except wire.TimedOut:
-            self._heard(
-                {
-                    THE_STORE: f"no answer from {self.address} for {self._patience:g} s (NEOMX_SILENCE): the "
-                    "process that hosts it is stopped, or its host is not reachable"
-                }
+                frame = self._connections.receive(life, self._patience)
+                if frame.kind == ERROR:
+                    raise Moved(f"the process at {self.address} does not lead the store")
+            except wire.WireError as error:
+                if not self._leaving.is_set() and not self._return():
+                    self._heard({THE_STORE: self._silent(error)})
+                    return
+                continue
+            told = frame.meta
+            news, self.calls = int(told["news"]), int(told["calls"])
+            self._heard(told.get("gone", {}))
+            running = [name for name, pid in told.get("look", {}).items() if is_running(pid)]
+            self._connections.learn(told["stores"])
+            if self._hosted is not None and self._hosted.address not in told["stores"]:
+                with suppress(MXNetError):  # it is offered again after the next heartbeat
+                    self._offer(self._hosted)
+
+    def _return(self) -> bool:
+        """Continue the heartbeats with the process that leads the store now. Return whether there is one in time."""
+        limit = time.monotonic() + self._patience
+        while self._connections.has_others and (life := self._life) is not None and not self._leaving.is_set():
+            life.close()
+            if not self._connections.find(limit, life.address):
+                return False
+            try:
+                return self._enrol().kind != ERROR
+            except wire.WireError:
+                time.sleep(_REPEAT)
+        return self._leaving.is_set()
+
+    def _silent(self, error: wire.WireError) -> str:
+        if self._connections.has_others:
+            return self._unreachable(self.address, error)
+        if isinstance(error, wire.TimedOut):
+            return (
+                f"no answer from {self.address} for {self._patience:g} s (NEOMX_SILENCE): the process that hosts it "
+                "is stopped, or its host is not reachable"
             )
-        except wire.WireError as error:
-            if not self._leaving.is_set():
-                self._heard({THE_STORE: f"no answer from {self.address}: {error}"})
+        return f"no answer from {self.address}: {error}"
 
     def _heard(self, gone: dict[str, str]) -> None:
         gone.pop(self.name, None)
@@ -214,12 +297,22 @@ class StoreClient:
         self.gone = {**self.gone, THE_STORE: "this process ends"}
 
     def close(self) -> None:
-        """Leave the roll call and close all connections."""
+        """Leave the roll call and close all connections. A replica in this process ends to keep the store."""
         self.leave()
-        with self._guard:
-            free, self._free = self._free, []
-        for connection in free:
-            connection.close()
+        if self._hosted is not None:
+            self._hosted.offered(None)
+            with suppress(MXNetError):  # there may be no other replica
+                self._ask("withdraw", wait=6.0, replica=self._hosted.replica)
+        self._connections.close()
+
+    def offer(self, replica: Replica) -> None:
+        """Let a store of this process keep a copy of the job's store, until this client is closed."""
+        self._offer(replica)
+        self._hosted = replica
+        replica.offered(self)
+
+    def _offer(self, replica: Replica) -> None:
+        self._ask("offer", replica=replica.replica, address=replica.address)
 
     def report_gone(self, name: str, why: str) -> None:
         """Report to all that a member is gone, for example after its process ended."""

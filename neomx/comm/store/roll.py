@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-import time
-from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import TypedDict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, TypedDict
 
-_NOT_HEARD = "not heard from"
-_MEMBERS = 1 << 16
-NO_ROOM = f"there are {_MEMBERS} members already"
+NOT_HEARD = "not heard from"
+NO_ROOM = f"there are {(_MEMBERS := 1 << 16)} members already"
 
 
 class MemberInfo(TypedDict):
@@ -32,43 +29,48 @@ class Member:
     pid: int
     state: str = "here"  # or "left", or "gone"
     why: str = ""
-    heard: float = field(default_factory=time.monotonic)
-    since: float = 0.0  # when it was lost
+    since: int = 0  # its place in the order in which members were lost
     token: str = ""  # identifies its connections
-    running: float = 0.0  # when another process of its host last saw it run
-
-    def go(self, why: str) -> None:
-        """Mark it as gone."""
-        if self.state != "gone":
-            self.since = time.monotonic()
-        self.state, self.why = "gone", why
-
-    def come_back(self) -> None:
-        """Mark it as present again after a heartbeat."""
-        self.state, self.why = "here", ""
 
     @property
     def is_silent(self) -> bool:
         """Whether it counts as gone only because of missing heartbeats, so that it may return."""
-        return self.state == "gone" and self.why.startswith(_NOT_HEARD)
+        return self.state == "gone" and self.why.startswith(NOT_HEARD)
 
-    def told(self) -> MemberInfo:
-        """Return what others may know about it."""
-        silent = time.monotonic() - self.heard
+    def told(self, silent: float) -> MemberInfo:
+        """Return what others may know about it, which sent its last heartbeat `silent` seconds ago."""
         return {"host": self.host, "pid": self.pid, "state": self.state, "why": self.why, "silent": silent}
 
 
-class Roll:
-    """The members by name. Call its methods with the lock of the store held."""
+def _member(told: dict[str, Any]) -> Member:
+    member = Member(**told)
+    for name, value in asdict(member).items():
+        if type(value) is not (int if name in ("pid", "since") else str):
+            raise TypeError(f"a member has {name} {value!r:.40}")
+    return member
 
-    def __init__(self, silence: float):
-        """A member without a heartbeat for `silence` seconds is gone, unless it is known to run."""
-        self.silence = silence
-        self._members: dict[str, Member] = {}
+
+class Roll:
+    """The members by name. Call its methods with the lock of the store held.
+
+    It is part of what the replicas of a store agree on, so it does not use clocks.
+    """
+
+    def __init__(self, members: Iterable[dict[str, Any]] = ()) -> None:
+        self._members = {member.name: member for member in map(_member, members)}
+        self._lost = max((member.since for member in self._members.values()), default=0)
 
     def all(self) -> dict[str, Member]:
         """Return all that ever joined, by name."""
         return dict(self._members)
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return all members with all that is known about them, for a copy."""
+        return [asdict(member) for member in self._members.values()]
+
+    def present(self) -> list[Member]:
+        """Return the members that are here."""
+        return [member for member in self._members.values() if member.state == "here"]
 
     def named(self, name: str) -> Member:
         """Return the member of that name. Raises KeyError if there is none."""
@@ -99,65 +101,30 @@ class Roll:
         self._members[member.name] = member
         return ""
 
-    def beat(self, me: Member, running: Collection[str]) -> dict[str, int]:
-        """Record a heartbeat of `me` and the members it saw `running`. Return the processes for it to check next."""
-        now = time.monotonic()
-        me.heard = now
-        if me.is_silent:
-            me.come_back()
-        others = [m for m in self._members.values() if m.host == me.host and m is not me]
-        for member in others:
-            if member.name in running:
-                member.running = now
-                if member.is_silent:
-                    member.come_back()
-        return {m.name: m.pid for m in others if m.state != "left" and now - m.heard > self.silence / 4}
-
     def gone(self) -> dict[str, str]:
         """Return the reasons why members are gone, by name."""
         return {m.name: m.why for m in self._members.values() if m.state == "gone"}
 
-    def mark_gone(self, name: str, why: str) -> None:
+    def mark_gone(self, name: str, host: str, why: str) -> None:
         """Record that a process is gone, even if it never joined."""
-        self._members.setdefault(name, Member(name, socket.gethostname(), 0)).go(why)
+        self._go(self._members.setdefault(name, Member(name, host, 0)), why)
 
-    def lose(self, member: Member) -> bool:
-        """Record that a member's connection broke. Return whether the state changed."""
-        if member.state != "here" or self._members.get(member.name) is not member:
+    def lose(self, name: str, token: str, why: str) -> bool:
+        """Record that a member is gone unless it has left meanwhile. Return whether the state changed."""
+        member = self._members.get(name)
+        if member is None or member.state != "here" or member.token != token:
             return False
-        member.go("its connection broke: the process died or its host is not reachable")
+        self._go(member, why)
         return True
 
-    def mark_silent(self) -> bool:
-        """Mark members as gone that have been silent for too long. Return whether a state changed."""
-        now, news = time.monotonic(), False
-        for member in self._members.values():
-            silent = now - member.heard
-            if member.state == "here" and silent > self.silence and not self._runs(member, now):
-                member.go(f"{_NOT_HEARD} for {silent:.0f} s: stopped, frozen, or its host is not reachable")
-                news = True
-        return news
+    def _go(self, member: Member, why: str) -> None:
+        if member.state != "gone":
+            self._lost += 1
+            member.since = self._lost
+        member.state, member.why = "gone", why
 
-    def forgive(self, seconds: float) -> None:
-        """Extend the heartbeats of all members by the time for which this process itself did not run."""
-        for member in self._members.values():
-            member.heard += seconds
-            member.running += seconds
-
-    def _runs(self, member: Member, now: float) -> bool:
-        """Whether a silent process is known to run, busy in code that blocks all of its threads.
-
-        Its connection is open, otherwise it would be gone. Whether it is stopped can be seen on its own host only.
-        """
-        if member.host == socket.gethostname() and is_running(member.pid):
-            return True
-        return now - member.running < self.silence
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process of this host exists and is not stopped."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] not in (b"T", b"t", b"Z", b"X")
-    except (OSError, IndexError):
-        return False
+    def come_back(self, name: str, token: str) -> None:
+        """Record that a member is present again after a heartbeat, if it counted as gone because of its silence."""
+        member = self._members.get(name)
+        if member is not None and member.token == token and member.is_silent:
+            member.state, member.why = "here", ""

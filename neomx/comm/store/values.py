@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ...base import MXNetError
@@ -10,6 +10,9 @@ from .protocol import KEY_LIMIT
 
 _KEYS, _BYTES = 1 << 20, 1 << 30  # limits of the whole store
 _KEYS_EACH, _BYTES_EACH = 1 << 17, 1 << 28  # limits of one member
+HOST = 0  # the owner of values set by the hosting process; differs from all tokens
+
+Owner = str | int | None  # the token of the client that set a value, HOST, or None if members share it
 
 
 class OverQuota(MXNetError):
@@ -18,10 +21,8 @@ class OverQuota(MXNetError):
 
 @dataclass(slots=True)
 class _Entry:
-    """A value, and the token of the member that set it; None if members share it."""
-
     value: bytes
-    owner: object = None
+    owner: Owner = None
 
 
 class Values:
@@ -30,7 +31,7 @@ class Values:
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
         self._bytes = 0
-        self._of: dict[object, list[int]] = {}  # keys and bytes, by owner
+        self._of: dict[Owner, list[int]] = {}  # keys and bytes, by owner
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries
@@ -43,10 +44,19 @@ class Values:
         entry = self._entries.get(key)
         return None if entry is None else entry.value
 
-    def owner(self, key: str) -> object:
+    def owner(self, key: str) -> Owner:
         """Return the owner of a value."""
         entry = self._entries.get(key)
         return None if entry is None else entry.owner
+
+    def listed(self) -> Iterator[tuple[str, Owner, bytes]]:
+        """Yield all keys with the owners of their values and the values."""
+        for key, entry in self._entries.items():
+            yield key, entry.owner, entry.value
+
+    def become(self, other: Values) -> None:
+        """Replace all values with those of another object, which must not be used any more."""
+        self._entries, self._bytes, self._of = other._entries, other._bytes, other._of
 
     def lacking(self, keys: Iterable[str]) -> list[str]:
         """Return the keys without values."""
@@ -63,7 +73,7 @@ class Values:
 
         return are_there
 
-    def put(self, key: str, value: bytes, owner: object, limited: bool = True) -> None:
+    def put(self, key: str, value: bytes, owner: Owner, limited: bool = True) -> None:
         """Set a value. Raises OverQuota if it exceeds a quota."""
         old = self._entries.get(key)
         size = len(key) + len(value)
@@ -93,7 +103,7 @@ class Values:
             self._count(old.owner, -1, -len(key) - len(old.value))
         return old is not None
 
-    def _count(self, owner: object, keys: int, size: int) -> None:
+    def _count(self, owner: Owner, keys: int, size: int) -> None:
         self._bytes += size
         now = self._of.setdefault(owner, [0, 0])
         now[0] += keys

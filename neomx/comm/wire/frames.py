@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import select
@@ -73,6 +74,12 @@ class Connection:
     def fileno(self) -> int:
         """Return the descriptor, for select."""
         return self._sock.fileno()
+
+    def expect_progress(self, seconds: float) -> None:
+        """Close the connection if the peer's host confirms no data for so long, as if the peer had closed it."""
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+            with contextlib.suppress(OSError):  # closed already
+                self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * seconds))
 
     def send(self, kind: int, meta: Any = None, *buffers: Any) -> None:
         """Send a frame. Tensors and other buffers are sent directly from their memory, one after the other."""

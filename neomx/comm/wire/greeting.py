@@ -191,7 +191,7 @@ def connect(
     service: str = "",
     retries: bool = True,
 ) -> Connection:
-    """Connect to a service and retry until `timeout`, since the service may start later.
+    """Connect to a service and retry until `timeout`, since the service may start later, or try once.
 
     A flooded listener may drop a connection during the greeting; that is retried as well.
     """
