@@ -316,10 +316,14 @@ class Elastic:
 
     def _join(self, epoch: int | None) -> Generation | None:
         """Wait until the others admit this worker, which then has no state yet."""
-        try:
-            found = self._generations.join(epoch)
-        except Over:
-            raise self._unneeded() from None
+        while True:
+            try:
+                found = self._generations.join(epoch)
+                break
+            except Over:
+                raise self._unneeded() from None
+            except PeerError as error:
+                self._wait_for_store(error)
         if found is not None:
             self.steps = _BLANK
         return found

@@ -14,6 +14,7 @@ class Relay:
         self._passes = threading.Event()
         self._passes.set()
         self._listening = socket.create_server(("127.0.0.1", 0))
+        self._open = [self._listening]
         self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -26,14 +27,20 @@ class Relay:
         self._passes.set()
 
     def close(self):
-        """Accept no more connections."""
-        self._listening.close()
+        """Close all connections."""
+        self._passes.set()
+        for each in self._open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
 
     def _accept(self):
         with contextlib.suppress(OSError):
             while True:
                 here, _ = self._listening.accept()
+                self._open.append(here)
                 there = socket.create_connection(self._to)
+                self._open.append(there)
                 for a, b in ((here, there), (there, here)):
                     threading.Thread(target=self._pass, args=(a, b), daemon=True).start()
 
