@@ -124,7 +124,7 @@ class Elastic:
                 rounds.vote()
         except PeerError as error:
             generation = self._next(self._status(holds, divisor, self._epoch()), error)
-            if generation is None or generation.steps == self.steps:
+            if generation is None or self.steps in (_BLANK, generation.steps):
                 self._drop(generation)
                 return False
         apply(self._scaled(divisor) if ends_step else divisor)
