@@ -16,10 +16,10 @@ from .. import process
 from ..base import MXNetError
 from ..checkpoint.automatic import epochs as saved_epochs
 from ..checkpoint.state import Training
-from ..comm import session
+from ..comm import session, wire
 from ..comm.generations import Expelled, Generation, Generations, Over, Status
 from ..comm.rounds import Rounds
-from ..comm.store import PeerError
+from ..comm.store import THE_STORE, PeerError
 from ..comm.world import discover
 from ..events import emit, subscribe_each
 from ..gluon import Trainer
@@ -238,23 +238,47 @@ class Elastic:
         """
         generations, began = self._generations, time.perf_counter()
         before = generations.current
-        if loss is not None:
-            generations.call()
-            for stepper in self._rounds.steppers:
-                stepper.halt()
-        try:
-            found = generations.next(status)
-        except Expelled as error:
-            _log.warning("%s: joining them again", error)
-            epoch = self._epoch()
-            joined = None if epoch is None else self._join(epoch)
-            if joined is None:
-                generations.step_aside()
-                return None
-            found = joined
+        while True:
+            try:
+                if loss is not None:
+                    generations.call()
+                    for stepper in self._rounds.steppers:
+                        stepper.halt()
+                found = generations.next(status)
+                break
+            except Expelled as error:
+                _log.warning("%s: joining them again", error)
+                epoch = self._epoch()
+                joined = None if epoch is None else self._join(epoch)
+                if joined is None:
+                    generations.step_aside()
+                    return None
+                found = joined
+                break
+            except PeerError as error:
+                self._wait_for_store(error)
         self._history.append((found.passes, found.training, before.members))
         self._report(before, found, time.perf_counter() - began)
         return found
+
+    def _wait_for_store(self, error: PeerError) -> None:
+        """Wait until the job's store can be reached again. Raises the error if it can, or never comes back."""
+        opened = session.session()
+        store, limit = opened.store, time.monotonic() + opened.world.timeout
+        assert store is not None
+        noticed = time.monotonic() + wire.silence() + 1.0  # the heartbeats may notice it later than this call
+        while THE_STORE not in store.gone:
+            if time.monotonic() > noticed:
+                raise error
+            time.sleep(0.05)
+        _log.warning(
+            "%s is cut off from the job's store: it does not train until it reaches the store again, for up to %g s",
+            *(opened.world.name, opened.world.timeout),
+        )
+        while not store.come_back():
+            if time.monotonic() > limit:
+                raise error
+            time.sleep(_AGAIN)
 
     def _report(self, before: Generation, now: Generation, seconds: float) -> None:
         lost = [member for member in before.members if member not in now.members]

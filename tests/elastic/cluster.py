@@ -10,6 +10,7 @@ import threading
 import time
 
 from launching import LIMIT, environment
+from relay import Relay
 
 from neomx.comm.generations import NOW
 from neomx.comm.jobspec import JobSpec
@@ -32,11 +33,13 @@ class Cluster:
         popen=subprocess.Popen,
         silence=None,
         timeout=120,
+        relayed=None,
         **variables,
     ):
         self.script, self.arguments, self.workers, self.most, self.least = script, arguments, workers, most, least
         self.variables, self.output = variables, output
         self.popen, self.silence, self.timeout = popen, silence, timeout
+        self.relayed, self.relay = relayed, None  # the worker that reaches the store through a relay
         self.processes = {}
         self._next = workers
 
@@ -44,6 +47,8 @@ class Cluster:
         self._stack = contextlib.ExitStack()
         store = StoreServer("127.0.0.1", 0, SECRET.encode(), silence=self.silence)
         self.store = self._stack.enter_context(contextlib.closing(store)).start()
+        if self.relayed is not None:
+            self.relay = self._stack.enter_context(contextlib.closing(Relay(self.store.address)))
         for member in range(self.workers):
             self._start(member)
         return self
@@ -60,7 +65,8 @@ class Cluster:
         extra = {"NEOMX_ELASTIC": "1", "NEOMX_ELASTIC_MAX": str(self.most or self.workers)}
         extra |= {"NEOMX_ELASTIC_MIN": str(self.least), "NEOMX_JOINS": "1" if joins else ""}
         extra |= {"RANK": str(member), **environment_only(), **self.variables}
-        spec = JobSpec("job", SECRET, self.store.address, self.workers, extra=tuple(extra.items()), timeout=self.timeout)
+        address = self.relay.address if self.relay and member == self.relayed else self.store.address
+        spec = JobSpec("job", SECRET, address, self.workers, extra=tuple(extra.items()), timeout=self.timeout)
         command = [sys.executable, str(self.script), *map(str, self.arguments)]
         with open(f"{self.output}/worker-{member}.log" if self.output else os.devnull, "w") as out:
             process = self.popen(command, env=spec.worker_environ(member), stdout=out, stderr=subprocess.STDOUT)

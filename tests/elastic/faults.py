@@ -312,7 +312,9 @@ def _accompany(job, cluster, limit):
         if now > limit:
             job.tell(f"timed out: workers {sorted(running)} still run. {where(cluster, running)}")
             return
-        if went is not None and (int(cluster.store.get("elastic/joiners") or 0) >= planned.joiners or _is_dead(cluster, job)):
+        if went is not None and (
+            int(cluster.store.get("elastic/joiners") or 0) >= planned.joiners or _is_dead(cluster, job)
+        ):
             (job.folder / f"go-{went}").touch()
             went = None
         stopped = {member for member in running if is_stopped(cluster.processes[member].pid)}
@@ -562,7 +564,10 @@ def main():
             seconds = recovery(job)
             done.append((row, job, seconds))
             said = "" if seconds is None else f", next step after {seconds:.2f} s"
-            print(f"{number + 1}/{len(rows)} {row}: {job.seconds:.1f} s{said} {'FAILED' if job.problems else ''}", flush=True)
+            print(
+                f"{number + 1}/{len(rows)} {row}: {job.seconds:.1f} s{said} {'FAILED' if job.problems else ''}",
+                flush=True,
+            )
             for problem in job.problems:
                 print(f"    {problem}", flush=True)
             if job.problems:

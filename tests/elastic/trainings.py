@@ -160,5 +160,3 @@ class Program:
             for name, param in net._collect_params_with_prefix().items()
             if not trained_only or param.grad_req != "null"
         }
-
-

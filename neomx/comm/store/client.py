@@ -211,6 +211,18 @@ class StoreClient:
         self._patience = float(answer.meta["silence"])  # the same timeout as the store has for this process
         threading.Thread(target=self._live, daemon=True, name="heartbeat").start()
 
+    def come_back(self) -> bool:
+        """Join the roll call again after the store could not be reached. Return whether it answers now."""
+        self._connections.close()
+        try:
+            if self._enrol().kind == ERROR:  # it still has the connection that broke
+                return False
+        except wire.WireError:
+            return False
+        self.gone = {name: why for name, why in self.gone.items() if name != THE_STORE}
+        threading.Thread(target=self._live, daemon=True, name="heartbeat").start()
+        return True
+
     def _enrol(self) -> wire.Frame:
         """Join the roll call on a new connection, which is the one for heartbeats from now on."""
         limit = time.monotonic() + self._patience
