@@ -153,8 +153,15 @@ class Generations:
     # ---- the next generation ----
 
     def begin(self) -> Generation:
-        """Return the first generation: the workers that the job started with, except those that are gone already."""
-        return self.next(Status())
+        """Return the first generation: the workers that the job started with, except those that are gone already.
+
+        A worker that comes so late that the others went on without it trains with nobody until `join`.
+        """
+        try:
+            return self.next(Status())
+        except Expelled:
+            self.step_aside()
+            return self.current
 
     def next(self, status: Status) -> Generation:
         """Wait until the members agree on the next generation, and return it. Raises Expelled if it is without us."""

@@ -136,9 +136,15 @@ class _Given:
     differs: bool = False  # whether an earlier divisor was not the number of samples
 
     def next(self, divisor: float, samples: float) -> _Given:
+        if self.samples < 0:
+            return _Given(divisor, samples, self.follows, self.differs)
         in_proportion = samples > 0 and divisor * self.samples == self.divisor * samples
         follows = in_proportion and (self.follows or divisor != self.divisor)
-        return _Given(divisor, samples, follows, self.differs or (self.samples >= 0 and self.divisor != self.samples))
+        return _Given(divisor, samples, follows, self.differs or self.divisor != self.samples)
+
+    def anew(self) -> _Given:
+        """Compare no more with this step: from the next one on, a batch has another number of workers."""
+        return _Given(self.divisor, -1.0, self.follows, self.differs or self.divisor != self.samples >= 0)
 
 
 class Rounds:
@@ -184,6 +190,7 @@ class Rounds:
     def begin_generation(self) -> None:
         """Go on with the workers of a new generation, in which all have the same weights."""
         self._barriers = Barriers()
+        self._given = {stepper: given.anew() for stepper, given in self._given.items()}
         begun = [stepper is not None and stepper.has_begun for stepper in self._steppers]
         if self._group.size > 1:
             mine = torch.zeros(_MOST_STEPPERS, dtype=torch.uint8)

@@ -120,6 +120,8 @@ def _makes_sense(row):
         return False  # accumulated gradients are sent at the end
     if row.phase in ("bucket", "summed") and mode.compression:
         return False  # compressed gradients are not staged
+    if row.phase in ("update", "updated") and mode.splits:
+        return False  # each gradient is updated on its own
     if row.phase == "leave" and row.fault == "failed":
         return False  # the program has ended
     if row.role == "spare" and row.when == "last":
@@ -498,7 +500,7 @@ def replay(job, committed):
     if job.mode.drops:
         for member in range(job.row.workers):
             set_seed(100 + member)
-            randoms[member] = generators.states()
+            randoms[member] = generators.tensors_of(generators.raw_states())
     data = trainings.data(job.samples)
     for step, (generation, _, shares) in sorted(committed.items()):
         sums = None
@@ -512,7 +514,7 @@ def replay(job, committed):
                 x, y = (trainings.nd.array(part[batch], dtype=part.dtype) for part in data._data[:2])
                 program.backward(x, y)
             if randoms:
-                randoms[member] = generators.states()
+                randoms[member] = generators.tensors_of(generators.raw_states())
             mine = [[array.copy() for array in arrays] for arrays in program.gradients()]
             if sums is None:
                 sums = mine

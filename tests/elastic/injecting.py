@@ -49,7 +49,7 @@ CALLS = {
 
 @dataclass
 class Fault:
-    """What happens to a worker, and when: at a step of the training, or at the first call if `step` is None."""
+    """What happens to a worker, and when: at a step of the training, or at once if `step` is None."""
 
     member: int
     kind: str
@@ -108,7 +108,8 @@ class Injector:
     def at(self, phase):
         """Inflict the faults of a phase that has begun."""
         for fault in self.faults:
-            if fault.phase == phase and not fault.done and fault.step in (None, self.steps()):
+            is_time = fault.step is None or self.steps() >= fault.step
+            if fault.phase == phase and is_time and not fault.done:
                 fault.done = True
                 self._inflict(fault)
 

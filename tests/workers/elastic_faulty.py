@@ -42,16 +42,18 @@ def hold(step):
         time.sleep(0.25)  # longer than the time between two looks for workers that wait
 
 
-held, rejoined = set(), set()
+held, rejoined, generations = set(), [], []
 
 
 def told(number, members, lost, joined, seconds):
-    rejoined.update({number} if me in joined else ())
+    if generations and number > generations[-1] + 1:
+        rejoined.append(number)  # the others had another one in the meantime
+    generations.append(number)
     write("generation", number, members, lost, joined, seconds)
 
 
 subscribe_each(generation=told)
-session()
+generations.append(session().generations.number)
 injector.at("session")
 program = trainings.Program(mode, "dist_sync")
 injector.at("trainer")
