@@ -151,7 +151,7 @@ def test_launcher_over_ssh_exits_with_75(script, tmp_path, monkeypatch, elastic)
 
 
 def test_script_for_slurm_saves_and_requeues_the_job(tmp_path):
-    """With substitutes for Slurm's commands. The real srun also passes SIGUSR1 on, and returns the highest exit code."""
+    """With substitutes for Slurm's commands. srun passes signals on, and returns the highest exit code of its tasks."""
     page = (pathlib.Path(ROOT) / "docs" / "how-to" / "slurm.md").read_text()
     (text,) = [block for block in re.findall(r"```sh\n(.*?)```", page, flags=re.S) if "requeue $SLURM_JOB_ID" in block]
     for name, body in {
