@@ -32,7 +32,8 @@ MEANING = {
     "NEOMX_RESUME": "the directory from which programs resume, or auto",
     **dict.fromkeys(
         ("NEOMX_STORE", "NEOMX_JOB", "NEOMX_ROLE", "NEOMX_NODE", "NEOMX_NODES", "NEOMX_SERVERS", "NEOMX_SERVER_ID")
-        + ("NEOMX_SERVER_REPLICAS", "NEOMX_JOINS"),
+        + ("NEOMX_ELASTIC", "NEOMX_ELASTIC_MIN", "NEOMX_ELASTIC_MAX", "NEOMX_SCALE_BATCH", "NEOMX_JOINS")
+        + ("NEOMX_SERVER_REPLICAS",),
         _JOB,
     ),
     **dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"), _JOB),

@@ -184,6 +184,8 @@ def _is_own_directory(path: str) -> bool:
 def _parsed(said: Any) -> State:
     """Return the state that a file contains. Raises TypeError or ValueError if it is invalid."""
     state = State(**said)
+    if not isinstance(state.command, list):
+        raise TypeError("the command of a job must be a list")
     texts = (state.host, state.boot, state.workers, *state.command)
     numbers = (state.since, state.patience)
     if (

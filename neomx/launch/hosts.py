@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 
+from ..base import MXNetError
 from ..comm.child import Child, Command
 from ..comm.jobspec import new_job
 from ..comm.output import colourful
@@ -38,7 +39,8 @@ def run(job: Job) -> int:
         hosts = job.hosts if discovery is None else tuple(discovery.hosts.items())
         interrupts = stack.enter_context(watched(job))
         pem = stack.enter_context(certificate(job))
-        store = stack.enter_context(open_store(join_address(our_address(name for name, _ in hosts), 0), secret, pem))
+        address = our_address([name for name, _ in hosts], skips=job.elastic is not None)
+        store = stack.enter_context(open_store(join_address(address, 0), secret, pem))
         tree = stack.enter_context(Tree(new_job()))
 
         def launch(node: int, host: Host) -> Child:
@@ -75,10 +77,23 @@ def _discovery(job: Job) -> Discovery | None:
     return discovery
 
 
-def our_address(hosts: Iterable[str]) -> str:
-    """Return an address of this machine that the hosts can reach; loopback if all of them are this machine."""
-    names = (host.rpartition("@")[2] for host in hosts)
-    return next((address_towards(name) for name in names if not is_loopback(name)), "127.0.0.1")
+def our_address(hosts: Iterable[str], skips: bool = False) -> str:
+    """Return an address of this machine that the hosts can reach; loopback if all of them are this machine.
+
+    It is the one towards the first other host, or if the job `skips` unknown hosts, the first that can be resolved.
+    """
+    problem = None
+    for name in (host.rpartition("@")[2] for host in hosts):
+        if not is_loopback(name):
+            try:
+                return address_towards(name)
+            except MXNetError as error:
+                if not skips:
+                    raise
+                problem = problem or error
+    if problem is not None:
+        raise problem
+    return "127.0.0.1"
 
 
 def _content(pem: str | None) -> str | None:

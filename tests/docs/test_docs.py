@@ -128,8 +128,9 @@ def test_documented_tolerances_match_the_tests():
 
 def test_commands_on_pages_are_valid(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("train.py", "job.secret", "every_other.py"):
+    for name in ("train.py", "job.secret", "every_other.py", "hosts.sh"):
         pathlib.Path(name).touch()
+    pathlib.Path("hosts.sh").chmod(0o755)
     pathlib.Path("examples").symlink_to(ROOT / "examples")
     checked = 0
     for page in PAGES:

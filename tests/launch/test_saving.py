@@ -1,12 +1,16 @@
 """Signals to a launcher: the workers save a checkpoint and exit with 75, and so does the launcher."""
 
 import os
+import pathlib
+import re
 import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 from fake_job import Process, Store
-from launching import LIMIT, launcher, until, write
+from launching import LIMIT, ROOT, environment, launcher, until, write
 
 from neomx.comm import supervision
 from neomx.comm.child import Command
@@ -144,6 +148,31 @@ def test_launcher_over_ssh_exits_with_75(script, tmp_path, monkeypatch, elastic)
     assert process.returncode == 75, err
     assert saved(tmp_path) == ["saved-0-SIGTERM", "saved-1-SIGTERM"]
     assert err.count("SIGTERM received") == 1 and err.count("the job saved a checkpoint") == 1
+
+
+def test_script_for_slurm_saves_and_requeues_the_job(tmp_path):
+    """With substitutes for Slurm's commands. srun passes signals on, and returns the highest exit code of its tasks."""
+    page = (pathlib.Path(ROOT) / "docs" / "how-to" / "slurm.md").read_text()
+    (text,) = [block for block in re.findall(r"```sh\n(.*?)```", page, flags=re.S) if "requeue $SLURM_JOB_ID" in block]
+    for name, body in {
+        "srun": 'while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
+        "scontrol": f'echo "$@" > {tmp_path}/told',
+        "neomx": f'shift; exec {sys.executable} -m neomx run "$@"',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    write(tmp_path, WORKER.replace("sys.argv[1]", "os.getcwd()"), "train.py")
+    (tmp_path / "job.sh").write_text(text)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environ = {name: value for name, value in environment(PATH=path).items() if not name.startswith("SLURM_")}
+    command = ["bash", str(tmp_path / "job.sh")]
+    with subprocess.Popen(command, cwd=tmp_path, env={**environ, "SLURM_JOB_ID": "7"}, stderr=subprocess.PIPE) as job:
+        assert ready(tmp_path, 4)
+        job.send_signal(signal.SIGUSR1)
+        _, err = job.communicate(timeout=LIMIT)
+    assert job.returncode == 75, err
+    assert len(saved(tmp_path)) == 4 and (tmp_path / "told").read_text() == "requeue 7\n"
+    assert b"the workers have 100 s to save" in err
 
 
 # ---- decisions ----

@@ -94,8 +94,8 @@ rnn: base gluon initializer io model ndarray ops symbol
 contrib: amp autograd base gluon io module ndarray onnx registry symbol
 parallel: amp autograd base comm context dist distributed dtype formats gluon initializer io module ndarray ops
     optimizer process step
-# monitor: flags follow from registered sinks; parallel: --layout is checked before anything starts
-launch: base comm monitor parallel programs
+# monitor: flags follow from registered sinks; parallel, checkpoint: --layout and --resume are checked before the start
+launch: base checkpoint comm monitor parallel programs
 learn: autograd base comm context dist gluon metric name ndarray ops parallel random step symbol
 __main__: launch
 """
