@@ -314,7 +314,10 @@ class Checkpointer:
         if content is not None and trainer is self._training.subject.trainer:
             self._pending = None
             self._training.restore(content, self._workers.rank, self._workers.size)
-            generators.restore(self._random)  # the run that saved has drawn no numbers in this step for the layout
+            if self._training.must_be_alike(content, self._workers.size):
+                self.restore_random(content)
+            else:  # the run that saved has drawn no numbers for the layout in this step
+                generators.restore(self._random)
 
     # ---- loaders and epochs ----
 

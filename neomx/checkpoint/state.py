@@ -180,16 +180,19 @@ class Training:
         source = self.source(content, rank, workers)
         content.fetch_for(source, {})
         states = content.below(f"worker/{source}/random/")
-        if source == rank or self._must_be_alike(content, workers):
+        if source == rank or self.must_be_alike(content, workers):
             generators.restore(states)
         else:
             generators.reseed(states, rank)
 
     def source(self, content: Content, rank: int, workers: int) -> int:
         """Return the worker of a checkpoint whose generators this one continues with."""
-        return 0 if rank >= content.workers or self._must_be_alike(content, workers) else rank
+        return 0 if rank >= content.workers or self.must_be_alike(content, workers) else rank
 
-    def _must_be_alike(self, content: Content, workers: int) -> bool:
+    def must_be_alike(self, content: Content, workers: int) -> bool:
+        """Whether all workers continue with the generators of worker 0."""
+        if not self.subject.is_ready:  # a layout will be applied, perhaps the same
+            return content.workers != workers
         return bool(content.layout or self.layout) and not self._is_same(content, workers)
 
     def _restore_exchange(self, content: Content, mine: str, same: bool) -> None:

@@ -19,9 +19,15 @@ from ..ndarray import NDArray
 from ..ndarray.freshness import is_fresh, mark_fresh, mark_used, raw_gradient
 from ..ndarray.sparse import BaseSparseNDArray
 from ..optimizer.part import Part
-from ..step import StepStrategy
+from ..step import OneDevice, StepStrategy
 from ..step.trained import Training
 from .manifest import CheckpointError
+
+
+_APART = (
+    "with kvstore=None each context trains parameters of its own, of which a checkpoint cannot save more than one. Use "
+    "kvstore='device'"
+)
 
 
 @dataclass(frozen=True)
@@ -201,6 +207,8 @@ class GluonSubject(Subject):
 
     def check(self) -> None:
         """Raise for what a checkpoint cannot save."""
+        if self.trainer is not None and self.trainer.trains_contexts_apart:
+            raise CheckpointError(_APART)
         for name, param in self.parameters().items():
             if param.grad_req == "add" and param.grad_stype != "default":
                 raise CheckpointError(
@@ -302,6 +310,8 @@ class ModuleSubject(Subject):
         """Raise for kinds of modules that are not supported."""
         if self.trainer.binded:
             self.trainer.whole()
+            if self.is_ready and isinstance(self.strategy, OneDevice) and len(self._module.executors.contexts) > 1:
+                raise CheckpointError(_APART)
         elif type(self.trainer).whole is BaseModule.whole:
             BaseModule.whole(self.trainer)
 

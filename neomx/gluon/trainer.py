@@ -65,6 +65,11 @@ class Trainer(TrainerNames):
         """The optimizer and the Parameters as strategies see them."""
         return self._training
 
+    @property
+    def trains_contexts_apart(self) -> bool:
+        """Whether the replicas on several contexts are updated independently."""
+        return self._asked.kvstore is None and len(self._contexts) > 1
+
     def expect_layout(self) -> None:
         """Note that a layout will be applied to the Parameters before the first step."""
         self.expects_layout = True

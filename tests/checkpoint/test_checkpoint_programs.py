@@ -36,6 +36,31 @@ def undisturbed(tmp_path_factory):
     return out
 
 
+def test_modules_are_saved_too(tmp_path):
+    """Killed in the first and in the second epoch; FeedForward has a loop of its own."""
+    for loop, stop in (("fit", 9), ("feedforward", 4)):
+        code, said = run(tmp_path / "whole.npz", loop=loop)
+        assert code == 0, said
+        variables = {"NEOMX_CHECKPOINT": str(tmp_path / loop), "NEOMX_CHECKPOINT_EVERY": "2"}
+        code, said = run(tmp_path / "out.npz", stop, loop=loop, **variables)
+        assert code == -signal.SIGKILL, said
+        code, said = run(tmp_path / "out.npz", loop=loop, NEOMX_RESUME="auto", **variables)
+        assert code == 0, said
+        assert_same(tmp_path / "whole.npz", tmp_path / "out.npz")
+
+
+def test_a_signal_ends_fit_after_its_step(tmp_path):
+    code, said = run(tmp_path / "out.npz", 9, signal.SIGTERM, "fit", NEOMX_CHECKPOINT=str(tmp_path / "saved"))
+    assert code == 75, said
+    assert "step-00000010" in os.listdir(tmp_path / "saved")  # it came in the callback after step 9
+
+
+def test_a_loop_whose_position_is_unknown_is_refused_at_its_first_step(tmp_path):
+    code, said = run(tmp_path / "out.npz", loop="iterator", NEOMX_CHECKPOINT=str(tmp_path / "saved"))
+    assert code == 1
+    assert "NEOMX_CHECKPOINT saves programs that iterate over a DataLoader or call Module.fit" in said
+
+
 @pytest.mark.parametrize("loop", ["range", "epochs"])
 @pytest.mark.parametrize("stop", [3, 8, 13])  # 6 steps in an epoch; a checkpoint every 2
 def test_a_killed_program_continues_with_the_weights_of_an_undisturbed_one(undisturbed, tmp_path, stop, loop):

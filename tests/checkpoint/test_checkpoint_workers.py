@@ -49,3 +49,21 @@ def test_another_number_of_workers_resumes(tmp_path, before, after):
     for name, value in expected[0].items():
         if name != "next random":
             np.testing.assert_allclose(found[0][name], value, rtol=0, atol=1e-5, err_msg=name)
+
+
+SERVERS = PROGRAM.with_name("checkpointing_servers.py")
+
+
+@pytest.mark.parametrize(("what", "servers"), [("trainer", 2), ("module", 1), ("module", 0)])
+def test_optimizers_on_servers_and_modules_resume_exactly(tmp_path, what, servers):
+    """Servers hold weights and states, also row-sparse ones; without servers, a Module sums by all-reduce."""
+    run = neomx_run("-n", 2, "-s", servers, SERVERS, tmp_path, what)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count("resumed exactly") == 2
+
+
+def test_asynchronous_servers_are_refused_before_the_first_step(tmp_path):
+    run = neomx_run("-n", 2, "-s", 1, SERVERS, tmp_path, "async")
+    assert run.returncode != 0
+    assert "the workers of an asynchronous store take no step together" in run.stderr
+    assert "epoch 0" not in run.stdout + run.stderr
