@@ -94,6 +94,11 @@ class Session:
             self._world, self._seen = now, generations.number
         return self._world
 
+    def scale_batches(self, scales: bool) -> None:
+        """Set whether the batch of all workers changes with their number, in an elastic job."""
+        assert self.world.limits is not None
+        self._world = replace(self.world, limits=replace(self.world.limits, scales=scales))
+
     @cached_property
     def group(self) -> Group:
         """The group of all workers. Opening it also opens torch's default group, for programs that use it."""
