@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import torch
 
+from ..base import MXNetError
 from ..comm import session
 from ..comm.generations import Generations
 from ..comm.store import PeerError
@@ -78,9 +79,9 @@ class ByProgram:
     def regroup(self, loss: PeerError | None) -> bool:
         """Go on with the workers that are left and those that wait to join. All of them call this.
 
-        Without a loss, all workers must have agreed to call it. Raises `loss` if it repeats among the same workers:
-        then it is an error of the program. Return False if the others have gone on without this worker, and are past
-        this part of the program.
+        Without a loss, all workers must have agreed to call it. Raises if a loss repeats among the same workers: then
+        it is an error of the program. Return False if the others have gone on without this worker, and are past this
+        part of the program.
         """
         before = self._generations.current.members
         generation = self._elastic.regroup(loss)
@@ -93,8 +94,11 @@ class ByProgram:
         rounds.forget_steps()
         is_same = loss is not None and generation.members == before
         self._failures = self._failures + 1 if is_same else 0
-        if loss is not None and self._failures >= _MOST_FAILURES:
-            raise loss
+        if self._failures >= _MOST_FAILURES:
+            raise MXNetError(
+                f"the program failed {self._failures} times without a commit in between, although no worker was lost: "
+                f"{loss}"
+            )
         return True
 
     @property

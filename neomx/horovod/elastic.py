@@ -71,12 +71,18 @@ class State:
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Raise HostsUpdatedInterrupt if workers wait to join. All workers must call this."""
+        """If workers wait to join, save the state and raise HostsUpdatedInterrupt. All workers must call this."""
         workers = current()
         if workers is not None:
             said = _agree(workers)
             workers.progressed()
-            said.admit()
+            self.admit(said.admits)
+
+    def admit(self, waits: bool) -> None:
+        """If workers wait to join, save the state and raise HostsUpdatedInterrupt, on all workers."""
+        if waits:
+            self.save()  # now: the positions of loaders in their data are lost when the loops over them end
+            raise _AllInterrupted
 
     def save(self) -> None:
         """Save the state in memory."""
@@ -273,16 +279,19 @@ def _repeat(workers: ByProgram, state: State, call: Callable[[], Any]) -> Any:
                 workers.begin()
             result = call()
             while not (said := _agree(workers, ends=True)).ends:
-                said.admit()
+                state.admit(said.admits)
             return result
+        except _AllInterrupted as interrupt:
+            traceback.clear_frames(interrupt.__traceback__)  # ends loops over data, which would end later otherwise
+            needs_sync = True
+            state.restore()
         except HostsUpdatedInterrupt as interrupt:
             traceback.clear_frames(interrupt.__traceback__)
             needs_sync = not interrupt.skip_sync
-            if not isinstance(interrupt, _AllInterrupted):
-                loss = PeerError("the program has raised HostsUpdatedInterrupt on this worker")
+            loss = PeerError("the program has raised HostsUpdatedInterrupt on this worker")
         except PeerError as error:
-            traceback.clear_frames(error.__traceback__)  # ends iterations over data, which would end later otherwise
-            loss, needs_sync = PeerError(str(error)), True
+            traceback.clear_frames(error.__traceback__)
+            needs_sync, loss = True, PeerError(str(error))
             state.restore()
         if not workers.regroup(loss):
             return None
@@ -301,14 +310,9 @@ class _Said:
     needs_sync: bool  # whether some of them need the state
     admits: bool  # whether others wait to join
 
-    def admit(self) -> None:
-        """Raise if workers wait to join."""
-        if self.admits:
-            raise _AllInterrupted
-
 
 def _agree(workers: ByProgram, ends: bool = False, needs_sync: bool = False) -> _Said:
-    """Ask all workers, which call this together."""
+    """Exchange what the workers say. All workers must call this."""
     with meet("elastic", None, ELSE) as (group, _):
         waits = group.rank == 0 and workers.are_waiting()
         said = group.all_gather_small(torch.tensor([ends, needs_sync, waits]), "the progress of all workers")

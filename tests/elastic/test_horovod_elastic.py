@@ -1,6 +1,7 @@
 """`hvd.elastic`: a function that continues from its last commit, when a worker dies and when another one joins."""
 
 import json
+import os
 import pathlib
 import re
 import time
@@ -8,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from elastic.cluster import Cluster
-from launching import LIMIT, neomx_run
+from launching import LIMIT, neomx_run, write
 from workers import elastic_horovod as program
 
 import neomx as mx
@@ -88,6 +89,47 @@ def test_job_that_is_not_elastic_only_starts_alike(tmp_path):
         assert not lines(tmp_path, member, "reset")
     ours, theirs = (nd.load(str(tmp_path / f"weights-{member}.params")) for member in range(2))
     assert all((array.asnumpy() == theirs[name].asnumpy()).all() for name, array in ours.items())
+
+
+def test_example_goes_on_alone(tmp_path):
+    path = os.pathsep.join([str(ROOT / "neomx" / "compat" / "startup"), str(ROOT)])  # as the launcher sets it
+    example, printed = ROOT / "examples" / "horovod_elastic.py", tmp_path / "worker-0.log"
+    with Cluster(example, ["--epochs", 3], output=tmp_path, PYTHONPATH=path) as cluster:
+        until(lambda: "epoch 1: 2 workers" in printed.read_text())
+        cluster.kill(1)
+        assert cluster.wait() == {0: 0, 1: -9}
+    assert "worker 1 is lost" in printed.read_text() and "epoch 3: 1 workers" in printed.read_text()
+    assert float(re.findall(r"test accuracy ([\d.]+)", printed.read_text())[-1]) > 0.85
+
+
+FAILING = """
+    import neomx.horovod as hvd
+
+    calls = []
+
+    @hvd.elastic.run
+    def train(state):
+        calls.append(state.number)
+        state.number += 1
+        print("calls", calls, flush=True)
+        if len(calls) == 1:
+            raise hvd.HostsUpdatedInterrupt(skip_sync=True)
+        if len(calls) == 2:
+            state.commit()
+        state.number = 9
+        raise hvd.HorovodInternalError("the program always fails")
+
+    hvd.init()
+    train(hvd.elastic.ObjectState(number=0))
+"""
+
+
+def test_failure_that_repeats_without_a_commit_is_an_error(tmp_path):
+    with Cluster(write(tmp_path, FAILING), workers=1, output=tmp_path) as cluster:
+        assert cluster.wait() == {0: 1}
+    printed = (tmp_path / "worker-0.log").read_text()
+    assert "calls [0, 1, 2]" in printed and "[0, 1, 2, " not in printed
+    assert "failed 2 times without a commit in between, although no worker was lost: the program always" in printed
 
 
 # ---- one process ----

@@ -32,11 +32,10 @@ def batch_of(epoch, batch, rank):
 
 def main(out, phase, step):
     me = int(os.environ.get("RANK", "0"))
-    log = open(f"{out}/log-{me}.jsonl", "w")
 
     def tell(**what):
-        log.write(json.dumps(what) + "\n")
-        log.flush()
+        with open(f"{out}/log-{me}.jsonl", "a") as log:
+            log.write(json.dumps(what) + "\n")
 
     def may_die(at):
         if os.environ.get("DIES") == str(me) and (at, hvd.size()) == (phase, 2) and len(steps) == step:
@@ -57,8 +56,8 @@ def main(out, phase, step):
     @hvd.elastic.run
     def train(state, word, *, twice):
         tell(call=word * twice, size=hvd.size(), rank=hvd.rank(), epoch=state.epoch, batch=state.batch)
-        for state.epoch in range(state.epoch, EPOCHS):
-            for state.batch in range(state.batch, BATCHES):
+        for state.epoch in range(state.epoch, EPOCHS):  # noqa: B020
+            for state.batch in range(state.batch, BATCHES):  # noqa: B020
                 x, y = batch_of(state.epoch, state.batch, hvd.rank())
                 with autograd.record():
                     loss = loss_of(net(x), y)
