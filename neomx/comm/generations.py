@@ -108,6 +108,7 @@ class Generations:
         self.current = Generation(0, tuple(initial), (-1,) * len(initial))
         self.admitted = not world.limits.joins
         self._aside = 0
+        self._place = ""  # the key of this worker's request to join
         if world.limits.joins:
             self.step_aside()
 
@@ -187,7 +188,7 @@ class Generations:
         has ended.
         """
         store = self._store
-        place = f"elastic/joiner/{store.add('elastic/joiners', 1)}"
+        self._place = place = self._place or f"elastic/joiner/{store.add('elastic/joiners', 1)}"
         store.set(place, json.dumps({"member": self._me, "node": self._node, "epoch": epoch}))
         number = self._newest()
         store.add(CALLS, 1)
