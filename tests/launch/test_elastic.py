@@ -103,6 +103,39 @@ def test_job_fails_when_fewer_workers_than_the_minimum_are_left():
     assert job.is_over and "it has 1 of at least 2 workers" in job.verdict.report(job.verdict.failure())
 
 
+@pytest.mark.parametrize("key", ["elastic/generation", "elastic/joiners"])
+def test_job_fails_when_only_workers_are_left_that_wait_to_join(key):
+    """No one can admit them, so they would wait forever."""
+    job = Job(3, most=2, spares=1, saves=True)
+    job.store.say(key, {"members": [0, 1]} if key == "elastic/generation" else 1)
+    job.end(0, -9)
+    assert not job.is_over
+    job.end(1, 3, "last words")
+    assert job.is_over and job.verdict.failure().exit_code == 3
+    assert job.verdict.why == (
+        "the job failed: every worker that had the state of the training is lost. Lost last: worker 1 on here, exit "
+        "code 3: last words. Start the job again with --resume auto"
+    )
+
+
+def test_admitted_workers_carry_the_job_on():
+    job = Job(3, most=2, spares=1)
+    job.store.say("elastic/generation", {"members": [0, 1]})
+    job.end(0, -9)
+    job.store.say("elastic/generation", {"members": [1, 2]})
+    job.end(1, -9)
+    assert not job.is_over and "1 worker remains" in job.verdict._remaining()
+
+
+def test_expelled_worker_counts_as_waiting():
+    job = Job(2)
+    job.store.say("elastic/generation", {"members": [1]})
+    job.verdict.tick()
+    assert job.verdict._remaining() == "1 worker remains, 1 waits to join" and not job.is_over
+    job.end(1, -9)
+    assert job.is_over  # the other one has an old state
+
+
 def test_same_error_at_the_same_step_ends_the_job():
     job = Job(3)
     said = job.fail(1, 7, "ValueError: no good")
