@@ -5,7 +5,6 @@ over. Workers and launchers tell each other through the job's store:
 
 - `elastic/failed/<member>`: a worker fails with an exception: {"step": committed steps, "error": "ValueError: ..."}
 - `elastic/generation`: the workers that train: {"members": [member numbers], ...}
-- `elastic/joiners`: how many workers have asked the others to admit them
 - `elastic/over`: the program has ended normally on all of them
 - `launch/node/<node>`: the launcher of a node can start workers
 - `launch/order/<node>/<number>`: what it must do: {"do": "start", ...} or {"do": "leave", ...}
@@ -281,7 +280,7 @@ class Elastic(Council):
         crew, now = self._crew, time.monotonic()
         if crew.closing:
             return
-        if not self._training and (self._generation is not None or self.server.get("elastic/joiners") is not None):
+        if not self._training and (self._generation is not None or self._waits_for_others()):
             again = "Start the job again" + (" with --resume auto" if self._saves else "")
             self._fail_for("every worker that had the state of the training is lost", f". {again}")
             return
@@ -295,6 +294,11 @@ class Elastic(Council):
             self._fail_for_lack("")
         elif now - self._short_since > self._timeout:
             self._fail_for_lack(f" for {self._timeout:g} s")
+
+    def _waits_for_others(self) -> bool:
+        """Whether a worker has connected to the job. The program of one that joins then waits until it is admitted."""
+        members = self._members()
+        return any(f"worker {member}" in members for member in self._crew.running)
 
     def _could_start(self) -> int:
         """Return how many workers can be started, now or later."""
