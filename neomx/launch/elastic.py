@@ -6,7 +6,6 @@ over. Workers and launchers tell each other through the job's store:
 - `elastic/failed/<member>`: a worker fails with an exception: {"step": committed steps, "error": "ValueError: ..."}
 - `elastic/generation`: the workers that train: {"members": [member numbers], ...}
 - `elastic/over`: the program has ended normally on all of them
-- `elastic/leaving/<member>`: the launcher ends this worker, because its host leaves the job
 - `launch/node/<node>`: the launcher of a node can start workers
 - `launch/order/<node>/<number>`: what it must do: {"do": "start", ...} or {"do": "leave", ...}
 - `launch/ended/<node>/<number>`: one of its workers has ended: a Failure, with code 0 if it did not fail
@@ -109,7 +108,8 @@ class Elastic(Council):
         self._starters: dict[int, Starter] = {}  # by node
         self._tree: Processes | None = None
         self._nodes = 1  # at the start
-        self._joiners: set[int] = set()  # workers that have never trained
+        self._joiners: set[int] = set()  # workers that were started after the others
+        self._generation: set[int] | None = None  # the current generation, None: the training has not begun
         self._errors: dict[tuple[int | None, str], Failure] = {}
         self._cause: Failure | None = None
         self._is_over = False
@@ -245,7 +245,7 @@ class Elastic(Council):
     def _read_progress(self) -> None:
         found = _json(self.server.get("elastic/generation")).get("members")
         if isinstance(found, list):
-            self._joiners -= {member for member in found if isinstance(member, int)}
+            self._generation = {member for member in found if isinstance(member, int)}
         if not self._is_over and self.server.get("elastic/over") is not None:
             self._is_over = self._crew.closing = True
 
@@ -257,7 +257,7 @@ class Elastic(Council):
             return None
         if isinstance(step, int) and isinstance(error, str):
             return step, printable(error[:_WORDS])
-        if self.server.get("elastic/generation") is None and failure.exception:  # no worker came as far as to train
+        if self._generation is None and failure.exception:  # no worker came as far as to train
             return None, failure.exception[:_WORDS]
         return None
 
@@ -271,14 +271,20 @@ class Elastic(Council):
         left = self._crew.running
         if not left:
             return self._crew.closing
-        if not (self._is_over or self.saved) or not left <= self._joiners:
+        if not (self._is_over or self.saved) or self._training:
             self._idle_since = now
         return now - self._idle_since > FAREWELL  # workers that never trained did not end by themselves
 
     def _judge(self) -> None:
         """End the job if there are too few workers, and no others can be started."""
         crew, now = self._crew, time.monotonic()
-        if crew.closing or len(crew.running) >= crew.limits.least:
+        if crew.closing:
+            return
+        if not self._training and (self._generation is not None or self._waits_for_others()):
+            again = "Start the job again" + (" with --resume auto" if self._saves else "")
+            self._fail_for("every worker that had the state of the training is lost", f". {again}")
+            return
+        if len(crew.running) >= crew.limits.least:
             self._short_since = 0.0
             return
         if crew.pauses() or not self._short_since:
@@ -288,6 +294,11 @@ class Elastic(Council):
             self._fail_for_lack("")
         elif now - self._short_since > self._timeout:
             self._fail_for_lack(f" for {self._timeout:g} s")
+
+    def _waits_for_others(self) -> bool:
+        """Whether a worker has connected to the job. The program of one that joins then waits until it is admitted."""
+        members = self._members()
+        return any(f"worker {member}" in members for member in self._crew.running)
 
     def _could_start(self) -> int:
         """Return how many workers can be started, now or later."""
@@ -299,10 +310,13 @@ class Elastic(Council):
         why = f"--restarts {self._crew.limits.restarts} allows no more replacements"
         if not any(host.free and host.is_ready for host in self._crew.hosts):
             why = f"no host has room for more{waited}"
+        self._fail_for(f"{said}, and {why}")
+
+    def _fail_for(self, reason: str, advice: str = "") -> None:
         last = self.lost[-1] if self.lost else Failure("", 1, "", [])
         words = last.exception or next(reversed(last.lines), "no output")
         lost = f". Lost last: {last.name} on {last.host}, {last.why}: {words}" if last.name else ""
-        self._fail(last, f"the job failed: {said}, and {why}{lost}")
+        self._fail(last, f"the job failed: {reason}{lost}{advice}")
 
     def _fail(self, cause: Failure, why: str) -> None:
         self._cause, self.why = cause, why
@@ -323,12 +337,17 @@ class Elastic(Council):
         mine = self._members().get(child.name)
         return mine is not None and mine.is_silent
 
+    @property
+    def _training(self) -> set[int]:
+        """The workers that run and train, or did not have to join: the others wait to be admitted by them."""
+        running = self._crew.running
+        return running - self._joiners if self._generation is None else running & self._generation
+
     # ---- messages ----
 
     def _remaining(self) -> str:
-        running = self._crew.running
-        waiting = len(running & self._joiners)
-        training = len(running) - waiting
+        training = len(self._training)
+        waiting = len(self._crew.running) - training
         said = (
             "No worker remains"
             if not training

@@ -103,6 +103,49 @@ def test_job_fails_when_fewer_workers_than_the_minimum_are_left():
     assert job.is_over and "it has 1 of at least 2 workers" in job.verdict.report(job.verdict.failure())
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_job_fails_when_only_workers_are_left_that_wait_to_join(begun):
+    """No worker can admit them, so they would wait forever."""
+    job = Job(3, most=2, spares=1, saves=True)
+    if begun:
+        job.store.say("elastic/generation", {"members": [0, 1]})
+    else:
+        job.store.members["worker 2"] = Member("worker 2", "h", 1)
+    job.end(0, -9)
+    assert not job.is_over
+    job.end(1, 3, "last words")
+    assert job.is_over and job.verdict.failure().exit_code == 3
+    assert job.verdict.why == (
+        "the job failed: every worker that had the state of the training is lost. Lost last: worker 1 on here, exit "
+        "code 3: last words. Start the job again with --resume auto"
+    )
+
+
+def test_replacements_may_work_alone_in_programs_that_do_not_connect():
+    job = Job(1)
+    assert "worker 1 replaces it" in job.end(0, -9)
+    job.verdict.tick()
+    assert job.running == ["worker 1"] and not job.is_over
+
+
+def test_admitted_workers_carry_the_job_on():
+    job = Job(3, most=2, spares=1)
+    job.store.say("elastic/generation", {"members": [0, 1]})
+    job.end(0, -9)
+    job.store.say("elastic/generation", {"members": [1, 2]})
+    job.end(1, -9)
+    assert not job.is_over and "1 worker remains" in job.verdict._remaining()
+
+
+def test_expelled_worker_counts_as_waiting():
+    job = Job(2)
+    job.store.say("elastic/generation", {"members": [1]})
+    job.verdict.tick()
+    assert job.verdict._remaining() == "1 worker remains, 1 waits to join" and not job.is_over
+    job.end(1, -9)
+    assert job.is_over  # the other one has an old state
+
+
 def test_same_error_at_the_same_step_ends_the_job():
     job = Job(3)
     said = job.fail(1, 7, "ValueError: no good")
@@ -396,15 +439,29 @@ def test_same_error_ends_the_job_with_its_exit_code(script, capfd):
     path = script(
         WORKER
         + """
+    wait(lambda: len(store.roster()) == world.size)
     store.set(f"elastic/failed/{world.rank}", json.dumps({"step": 4, "error": "ValueError: no good"}))
     raise ValueError("no good")
     """
     )
-    assert main(["run", "-n", "1", "--elastic", path]) == 1
+    assert main(["run", "-n", "2", "--elastic", path]) == 1
     err = capfd.readouterr().err
-    assert err.count("Traceback") == 2  # of the worker and of its replacement; the launcher adds none
-    assert "worker 0 on " in err and "and worker 1 on " in err
+    assert err.count("Traceback") == 2  # of the workers; the launcher adds none
     assert "failed at step 4 with the same error, exit code 1: ValueError: no good\n" in err
+
+
+def test_loss_of_the_only_worker_with_the_state_ends_the_job(script, capfd):
+    path = script(
+        WORKER
+        + """
+    if not joins:
+        wait(lambda: "worker 1" in store.roster())  # the spare
+        os.kill(os.getpid(), 9)
+    wait(lambda: False)
+    """
+    )
+    assert main(["run", "-n", "1", "--elastic", "--spares", "1", path]) == 137
+    assert "every worker that had the state of the training is lost. Lost last: worker 0 on " in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
