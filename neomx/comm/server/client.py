@@ -87,8 +87,6 @@ class Client:
 
     def _receive(self, server: Server, into: Into | None, timeout: float) -> Frame:
         frame = server.link.connection.receive(into, timeout)
-        if frame.kind == m.MOVED:
-            raise WireError(f"{server.name} does not lead any more")
         if frame.kind != m.FAILED:
             server.turns = 0
             return frame
@@ -169,6 +167,8 @@ class Client:
         """Disconnect from all servers."""
         for server in self.servers:
             server.link.close()
+            for chunk in server.gradients.values():
+                chunk.close()
 
     # ---- another process takes the lead ----
 

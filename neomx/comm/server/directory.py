@@ -63,11 +63,8 @@ class Directory:
         """Connect to a process if it leads the server."""
         link = self._dial(holder.server, {"server": number, "again": again}, _ATTEMPT, retries=False)
         try:
-            frame = link.connection.receive(timeout=_ATTEMPT)
-            if frame.kind == m.DONE:
+            if link.connection.receive(timeout=_ATTEMPT).kind == m.DONE:
                 return link
-            if frame.kind == m.FAILED:
-                raise PeerError(f"{link.process}: {frame.meta['message']}")
         except BaseException:
             link.drop()
             raise

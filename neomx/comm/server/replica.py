@@ -262,6 +262,7 @@ class Replica:
             slot.commits.update({m.whole(rank): m.whole(count) for rank, count in commits})
         if at < payload.nbytes:
             space.shard.required_rule().join(bytes(payload[at:]))
+        space.shard.log.number = _whole(meta, "n")  # those on other slots were not sent
 
     def _take_update(self, space: Space, meta: Any, payload: memoryview) -> None:
         shard, slots, at = space.shard, self._slots(space, meta), m.whole(meta.get("b", 0))
@@ -372,6 +373,7 @@ def _contents(space: Space, slots: Sequence[Slot]) -> tuple[Any, ...]:
     rule = space.shard.rule
     meta = {
         "space": space.number,
+        "n": space.shard.log.number,
         "k": [slot.number for slot in slots],
         "round": [slot.round for slot in slots],
         "commits": [list(slot.commits.items()) for slot in slots],

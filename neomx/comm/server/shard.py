@@ -494,6 +494,7 @@ class Shard:
             told = [[slot, count] for slot, count in counts.items()]
             self.log.append(Operation(m.JOINED, {"rank": rank, "counts": told}), number)
             self.joined.add(rank)
+            self.lost.pop(rank, None)
             for slot, count in counts.items():
                 self.slots[slot].commits[rank] = count
 
