@@ -54,7 +54,9 @@ class ServerThreads:
         listening = wire.listen()
         address = wire.join_address(*listening.getsockname()[:2])
         service = service_name(number, address)
-        self.stop = listener.serve(listening, cluster.secret, None, self.process.handle, cluster.refused.append, service)
+        self.stop = listener.serve(
+            listening, cluster.secret, None, self.process.handle, cluster.refused.append, service
+        )
         self.store.set(host_key(number), json.dumps(self.process.host))
         self.store.set(f"server/{number}", address)
         self.process.start()
