@@ -28,6 +28,7 @@ NOW = "elastic/generation"  # the key of the current generation, for launchers
 OVER = "elastic/over"  # set when the program has ended on all members
 _PLACE = "elastic/place"
 _TELL = 5.0  # seconds of waiting before it is reported
+_ALL_GONE = 30.0  # seconds for which all members must be gone before a worker that waits to join them gives up
 _LOOK = 0.05  # seconds between two looks for members that are gone
 
 
@@ -46,6 +47,7 @@ class Status:
     steps: int = 0  # steps of the training that this member has committed; negative if it has no state yet
     holds: bool = False  # whether it has all sums of the step after them
     divisor: float = 0.0  # of that step, if it holds the sums
+    began: int = -1  # the committed steps when its batch began, if a batch has several steps; otherwise negative
     calls: int = 0  # how often this member has completed a collective, or a wait for all members
     passes: int = 0  # passes over sharded data that this member has begun
     training: int | None = None  # the pass in which it is at a step
@@ -109,6 +111,7 @@ class Generations:
         self.admitted = not world.limits.joins
         self._aside = 0
         self._place = ""  # the key of this worker's request to join
+        self._deserted: float | None = None  # since when all members are gone, while this worker waits for them
         if world.limits.joins:
             self.step_aside()
 
@@ -207,6 +210,7 @@ class Generations:
                 self._wait(self._key(number + 1), 0.2)
             if THE_STORE in store.gone:
                 raise PeerError(f"cannot join the training: {store.gone[THE_STORE]}")
+            self._check_that_somebody_trains()
 
     def tell_place(self, place: str) -> None:
         """Tell workers that wait to join where the training is: JSON with the numbers of the loader and the epoch."""
@@ -217,7 +221,23 @@ class Generations:
         """Return where the training is, or None before its first step. Raises Over after its end."""
         if self._store.check([OVER]):
             raise Over("the training has ended")
+        self._check_that_somebody_trains()
         return json.loads(self._store.get(_PLACE)) if self._store.check([_PLACE]) else None
+
+    def _check_that_somebody_trains(self) -> None:
+        """Raise if all members have been gone for some time, so that nobody can admit this worker."""
+        gone = self._store.gone
+        if not gone:
+            return
+        started = range(self._limits.initial)
+        newest = Generation.read(self._store.get(NOW)).members if self._store.check([NOW]) else started
+        if not all(f"worker {member}" in gone for member in newest):
+            self._deserted = None
+        elif self._deserted is None:
+            self._deserted = time.monotonic()
+        elif time.monotonic() - self._deserted > _ALL_GONE:
+            lost = self._store.missing([f"worker {member}" for member in newest])
+            raise PeerError(f"cannot join the training: nobody trains any more. {lost}. Start the job again")
 
     def _is_elsewhere(self, epoch: int) -> bool:
         place = self.place()
@@ -321,7 +341,8 @@ def agreed(statuses: list[Status]) -> tuple[int, float]:
     """Return the number of steps that count, and the divisor of the last one.
 
     A member commits a step only when all members have its sums. So if one has committed it, all others hold its sums
-    and commit it too. If all hold them, it counts as well: a lost member may have committed it.
+    and commit it too. If all hold them, it counts as well: a lost member may have committed it. If a batch has several
+    steps, they count together: when a member has begun the next batch.
     """
     with_state = [each for each in statuses if each.steps >= 0]
     if not with_state:
@@ -329,8 +350,10 @@ def agreed(statuses: list[Status]) -> tuple[int, float]:
     steps = max(each.steps for each in with_state)
     behind = [each for each in with_state if each.steps < steps]
     assert all(each.holds and each.steps == steps - 1 for each in behind)
+    divisor = 0.0
     if behind:
-        return steps, behind[0].divisor
-    if all(each.holds for each in with_state):
-        return steps + 1, with_state[0].divisor
-    return steps, 0.0
+        divisor = behind[0].divisor
+    elif all(each.holds for each in with_state):
+        steps, divisor = steps + 1, with_state[0].divisor
+    began = max(each.began for each in with_state)
+    return (steps, divisor) if began < 0 else (min(steps, began), divisor)

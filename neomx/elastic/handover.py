@@ -34,19 +34,26 @@ def members_of(opened: Session, generation: Generation, receivers: Sequence[int]
     return Group(opened.world, opened.store, nodes, f"from {source} to {receivers} in generation {generation.number}")
 
 
-def give(group: Group, training: Training, facts: dict[str, Any]) -> None:
-    """Send the state to the other members."""
-    pieces, known, _ = training.pieces(0, 1)
-    # Gradients and residuals of compression belong to the worker that computed them.
-    tensors = {each.name: each.tensor.detach().cpu() for each in pieces if not each.name.startswith("worker/")}
-    give_tensors(group, tensors | {_RANDOM: torch.get_rng_state()}, {"training": known, "elastic": facts})
+def give(group: Group, trainings: Mapping[int, Training], facts: dict[str, Any]) -> None:
+    """Send the states of trainings, by number, to the other members."""
+    tensors, known = {_RANDOM: torch.get_rng_state()}, {}
+    for number, training in trainings.items():
+        pieces, known[str(number)], _ = training.pieces(0, 1)
+        # Gradients and residuals of compression belong to the worker that computed them.
+        kept = [each for each in pieces if not each.name.startswith("worker/")]
+        tensors |= {f"{number}/{each.name}": each.tensor.detach().cpu() for each in kept}
+    give_tensors(group, tensors, {"trainings": known, "elastic": facts})
 
 
-def take(group: Group) -> tuple[Content, dict[str, Any]]:
-    """Receive the state from the first member, and seed the random generators differently on each worker."""
+def take(group: Group) -> tuple[dict[int, Content], dict[str, Any]]:
+    """Receive the states from the first member, and seed the random generators differently on each worker."""
     tensors, facts = take_tensors(group)
     reseed({"torch": tensors.pop(_RANDOM)}, group.ranks[group.rank])
-    return content_of(tensors, facts["training"], int(facts["elastic"]["steps"])), facts["elastic"]
+    found = {}
+    for number, known in facts["trainings"].items():
+        own = {name.partition("/")[2]: each for name, each in tensors.items() if name.startswith(f"{number}/")}
+        found[int(number)] = content_of(own, known, int(facts["elastic"]["steps"]))
+    return found, facts["elastic"]
 
 
 def give_tensors(group: Group, tensors: Mapping[str, torch.Tensor], facts: dict[str, Any]) -> None:

@@ -7,6 +7,8 @@ import logging
 import math
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -28,7 +30,7 @@ from ..gluon import Trainer
 from ..gluon.data import DataLoader
 from ..gluon.data.place import Pass
 from . import handover
-from .undo import Undo
+from .undo import Copy, Undo
 
 _log = logging.getLogger("neomx")
 _NAME = "elastic training"
@@ -43,18 +45,24 @@ class Elastic:
 
     def __init__(self) -> None:
         self.steps = 0  # committed
-        self._trainer: Trainer | None = None
+        self._trainers: list[weakref.ref[Trainer]] = []  # in the order of their creation
         self._loaders: list[DataLoader] = []  # in the order of their first passes
         self._inside: list[DataLoader] = []  # those that the program is iterating
         self._active: DataLoader | None = None  # the one with the training data
-        self._undo: Undo | None = None  # the state before the current step
+        self._undo: Undo | None = None  # the state before the current batch
+        self._copies: deque[Copy] = deque()  # of the weights before recent steps, in a program with several Trainers
+        self._boundary = 0  # the committed steps when the current batch began
+        self._skips = False  # whether the rest of the current batch is skipped, because it was dropped
+        self._is_in_batch = False
+        self._trained = -1  # the position in the data after the last step, until that is certain; otherwise negative
         self._positions: dict[int, dict[str, Any]] = {}  # of loaders whose first pass has not begun yet
         self._told: tuple[int, int] | None = None  # the place that this worker told those that wait
         self._start = 0  # the first epoch of `epochs`, in a worker that joins
         self._calls = 0  # completed collectives, and waits for all workers
         self._result: list[torch.Tensor] | None = []  # of the last of them
         self._heard, self._asks, self._asked = -1, False, 0.0  # about workers that wait to join
-        self._admits = False  # whether they can be admitted after this step
+        self._admits = False  # whether they can be admitted after this batch, as this worker has found
+        self._admitting = False  # whether all workers do so
         self._ratio: float | None = None  # of the samples of all workers to the divisor, with --scale-batch
         self._begun = 0  # passes over data
         self._numbers: dict[int, int] = {}  # of the passes that the program is in, by identity
@@ -74,6 +82,7 @@ class Elastic:
             epoch=self._enter,
             epoch_end=self._leave,
             batch_begin=self._begin_batch,
+            batch=self._end_batch,
         )
 
     def close(self) -> None:
@@ -102,7 +111,7 @@ class Elastic:
 
     def are_waiting(self) -> bool:
         """Whether workers can be admitted at this point. Looks only after somebody has called."""
-        if self._admits:  # found in an earlier round of the step
+        if self._admits:  # found in an earlier round
             return True
         store = session.session().store
         assert store is not None
@@ -120,6 +129,8 @@ class Elastic:
 
     def run(self, attempt: Callable[[], float], apply: Callable[[float], None], ends_step: bool = True) -> bool:
         """Make a step: commit it if all workers have all sums, otherwise drop it on all workers."""
+        if self._skips:
+            return False
         rounds = self._rounds
         if self._inside:
             self._active = self._inside[-1]
@@ -132,9 +143,11 @@ class Elastic:
                 rounds.vote()
         except PeerError as error:
             generation = self._next(self._status(holds, divisor, self._epoch()), error)
-            if generation is None or self.steps in (_BLANK, generation.steps):
+            if generation is None or self.steps == _BLANK or self.steps >= generation.steps:
                 self._drop(generation)
                 return False
+        if ends_step:
+            self._keep_copy()
         apply(self._scaled(divisor) if ends_step else divisor)
         if ends_step:
             self._commit(generation)
@@ -158,8 +171,8 @@ class Elastic:
         workers = len(self._generations.current.members)
         if self._ratio is None:
             self._ratio = samples / divisor / (workers / limits.initial)
-        if self._trainer is not None:
-            self._trainer.optimizer.rate_factor = workers / limits.initial
+        for trainer in self._live_trainers:
+            trainer.optimizer.rate_factor = workers / limits.initial
         return samples / self._ratio
 
     def begin_at(self, steps: int) -> None:
@@ -195,37 +208,59 @@ class Elastic:
 
     def _status(self, holds: bool = False, divisor: float = 0.0, epoch: int | None = None) -> Status:
         training = self._numbers.get(id(self._pass)) if epoch is not None else None
-        return Status(self.steps, holds, divisor, self._calls, self._begun, training, epoch)
+        began = self._boundary if len(self._live_trainers) > 1 else -1
+        return Status(self.steps, holds, divisor, began, self._calls, self._begun, training, epoch)
 
     def _commit(self, generation: Generation | None) -> None:
         self.steps += 1
-        self._undo, self._admits = None, False
-        if self._epoch() is not None and self._rounds.position >= 0:
-            self._pass.commit(self._rounds.position)
+        self._admitting |= self._rounds.admits
+        self._admits = False
+        if self._epoch() is not None:
+            self._trained = self._rounds.position
         self._tell_place()
-        if generation is None and self._rounds.admits:
-            generation = self._next(self._status(epoch=self._epoch()), None)
-            if generation is None:
-                self._drop(None)
         if generation is not None:
             self._deal_again()
             self._settle(generation)
 
     def _drop(self, generation: Generation | None) -> None:
-        """Forget the current step, and deal its samples again. Without a generation, end the pass over the data."""
-        if self._undo is not None:
+        """Forget what does not count, and deal its samples again. Without a generation, end the pass over the data."""
+        if generation is not None and 0 <= generation.steps < self.steps:
+            self._roll_back(generation.steps)
+        if self._undo is not None and self._undo.steps == self.steps:
             self._undo.restore()
         for stepper in self._rounds.steppers:
             if stepper.has_begun:
                 stepper.drop_step()
+        self._skips = self._is_in_batch
         if generation is not None:
             self._deal_again()
             self._settle(generation)
         elif self._epoch() is not None:
             self._pass.deal_from(self._pass.samples or 0)
 
+    def _keep_copy(self) -> None:
+        """Copy the weights before the first step of a batch, if the program has several Trainers."""
+        trainers = self._live_trainers
+        if len(trainers) < 2 or self._is_in_batch and self._copies and self._copies[-1].steps == self._boundary:
+            return
+        while len(self._copies) >= len(trainers):
+            self._copies.popleft()
+        self._copies.append(Copy(trainers, self.steps))
+
+    def _roll_back(self, steps: int) -> None:
+        """Return to the weights before a batch of which only some steps were made."""
+        copy = next((each for each in self._copies if each.steps == steps), None)
+        if copy is None:
+            raise MXNetError(
+                f"a worker was lost in the middle of a batch, after step {self.steps} of the training, and worker "
+                f"{session.session().world.number} has no copy of the weights of step {steps}, where the batch began"
+            )
+        copy.restore()
+        self.steps, self._trained = steps, -1
+
     def _deal_again(self) -> None:
         """Divide the samples that are not trained yet, and those that lost workers should have evaluated."""
+        self._pass_boundary()
         now, me = self._generations.current.members, session.session().world.number
         for loader in self._inside:
             each = loader.current_pass
@@ -236,6 +271,13 @@ class Elastic:
             elif id(each) in self._members:
                 self._members[id(each)].append(now)
                 each.inherit(self._members[id(each)], me)
+
+    def _pass_boundary(self) -> None:
+        """Note that all steps of the last batch count."""
+        self._boundary = self.steps
+        if self._trained >= 0 and self._epoch() is not None:
+            self._pass.commit(self._trained)
+        self._trained = -1
 
     # ---- generations ----
 
@@ -265,6 +307,7 @@ class Elastic:
                 break
             except PeerError as error:
                 self._wait_for_store(error)
+        self._admits = self._admitting = False
         self._history.append((found.passes, found.training, before.members))
         self._report(before, found, time.perf_counter() - began)
         return found
@@ -359,19 +402,32 @@ class Elastic:
         group = handover.members_of(session.session(), generation, generation.new)
         if group is None:
             return
-        if self._trainer is None:
-            raise MXNetError(
-                "the program of an elastic job must create its Trainer before its first pass over the data"
-            )
-        training = Training(None, self._trainer)
+        trainings = self._trainings()
         if group.rank == 0:
-            handover.give(group, training, self._facts())
+            handover.give(group, trainings, self._facts())
         else:
-            content, facts = handover.take(group)
-            training.restore(content, 0, 1)
+            contents, facts = handover.take(group)
+            if contents.keys() - trainings.keys():
+                raise MXNetError(
+                    f"the other workers train with {len(contents)} Trainers, but the program of this one has created "
+                    f"{len(trainings)} before its first pass over the data. A worker that joins must run the same "
+                    "program, and create its Trainers before that pass"
+                )
+            for number, content in contents.items():
+                trainings[number].restore(content)
             self._take_facts(facts)
-            self.steps = content.step
+            self.steps = self._boundary = int(facts["steps"])
         group.close()
+
+    @property
+    def _live_trainers(self) -> list[Trainer]:
+        """The Trainers that the program has."""
+        return [trainer for each in self._trainers if (trainer := each()) is not None]
+
+    def _trainings(self) -> dict[int, Training]:
+        """What the Trainers train that step with all workers, by their numbers, which are the same on all workers."""
+        found = {each.strategy.number: each for each in self._live_trainers if each.strategy.rounds is not None}
+        return {number: Training(None, trainer) for number, trainer in found.items()}
 
     def _facts(self) -> dict[str, Any]:
         """What a worker that joins must know besides the state of the training."""
@@ -431,6 +487,7 @@ class Elastic:
                 time.sleep(_AGAIN)
                 continue
             loader.load_state({**position, "epoch": mine})
+            self._trainings()  # choose strategies now, alone: the others have done so together
             generation = self._join(mine)
             if generation is not None:
                 self._settle(generation)
@@ -526,8 +583,7 @@ class Elastic:
             self._generations.tell_place(json.dumps({"loader": place[0], "epoch": place[1]}))
 
     def _take_trainer(self, trainer: Trainer) -> None:
-        if self._trainer is None or not self.steps:
-            self._trainer = trainer
+        self._trainers.append(weakref.ref(trainer))
 
     def _begin_pass(self, loader: DataLoader) -> None:
         if all(loader is not known for known in self._loaders):
@@ -561,6 +617,7 @@ class Elastic:
         return found
 
     def _leave(self, loader: DataLoader, **fields: Any) -> None:
+        self._leave_batch(loader)
         if loader in self._inside:
             self._inside.remove(loader)
         ended = id(loader.current_pass)
@@ -568,8 +625,28 @@ class Elastic:
         self._members.pop(ended, None)
 
     def _begin_batch(self, loader: DataLoader, **fields: Any) -> None:
-        if self._undo is None:
-            self._undo = Undo(self._trainer)
+        self._is_in_batch, self._skips = True, False
+        if self._undo is None or self._undo.steps != self.steps or self._undo.loader is not loader:
+            self._undo = Undo(self._live_trainers, loader, self.steps)
+
+    def _leave_batch(self, loader: DataLoader) -> None:
+        self._is_in_batch = self._skips = False
+        if loader is self._active:
+            self._pass_boundary()
+
+    def _end_batch(self, loader: DataLoader, **fields: Any) -> None:
+        self._leave_batch(loader)
+        if self._admitting and loader is self._active:
+            self._admit()
+
+    def _admit(self) -> None:
+        """Let workers join that wait for it. All workers are between two batches."""
+        generation = self._next(self._status(epoch=self._epoch()), None)
+        if generation is None:
+            self._drop(None)
+        else:
+            self._deal_again()
+            self._settle(generation)
 
 
 def running() -> Elastic | None:

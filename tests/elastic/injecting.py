@@ -1,4 +1,4 @@
-"""Faults that a worker inflicts on itself: when a public method of the package is called, or when its program says so."""
+"""Faults that a worker inflicts on itself, when a method of the package is called or when its program says so."""
 
 import importlib
 import json

@@ -1,10 +1,12 @@
 """How workers agree on who goes on: the rule, and the protocol with several clients of one store."""
 
 import threading
+import time
 from contextlib import closing
 
 import pytest
 
+from neomx.comm import generations
 from neomx.comm.generations import Expelled, Generations, Over, Status, agreed
 from neomx.comm.store import PeerError, StoreClient, StoreServer
 from neomx.comm.world import Limits, World
@@ -21,6 +23,13 @@ def test_a_step_counts_if_one_has_committed_it_or_all_have_its_sums():
     assert agreed([Status(-1), Status(4)]) == (4, 0.0)  # one has no state yet
     with pytest.raises(PeerError, match="start the job again"):
         agreed([Status(-1)])
+
+
+def test_the_steps_of_several_trainers_in_a_batch_count_together():
+    assert agreed([Status(5, began=4), Status(4, True, 8.0, began=4)]) == (4, 8.0)  # of 4 and 5, only 4 is made
+    assert agreed([Status(6, began=6), Status(5, True, 8.0, began=4)]) == (6, 8.0)  # one has begun the next batch
+    assert agreed([Status(4, True, 8.0, began=4), Status(4, True, 8.0, began=4)]) == (4, 8.0)
+    assert agreed([Status(6, began=6), Status(6, began=2)]) == (6, 0.0)  # one had no data
 
 
 def world(member, initial=3, joins=False, least=1, most=3):
@@ -76,7 +85,7 @@ def test_survivors_agree_and_a_worker_that_never_came_does_not_stop_the_start(st
 def test_a_member_that_was_cut_off_is_told_so_and_joins_again(store):
     a, b, c = (store.member(number) for number in range(3))
     together(a.begin, b.begin, c.begin)
-    store.mark_gone("worker 2", None, "not heard from")
+    store.mark_gone("worker 2", None, "cut off")  # its heartbeats do not bring it back
     first, second = together(lambda: a.next(Status(1, epoch=0)), lambda: b.next(Status(1, epoch=0)))
     assert first == second and first.members == (0, 1)
     with pytest.raises(Expelled):
@@ -132,3 +141,20 @@ def test_the_training_waits_for_the_least_number_of_workers(store):
     c = store.member(2, initial=2, joins=True)
     found, joined = together(lambda: a.next(Status(4, epoch=0)), lambda: c.join(0))
     assert found == joined and found.members == (0, 2) and found.new == (2,)
+
+
+def test_a_worker_that_waits_to_join_gives_up_when_nobody_trains_any_more(store, monkeypatch):
+    monkeypatch.setattr(generations, "_ALL_GONE", 0.2)
+    store.member(0)
+    joiner = store.member(3, initial=1, joins=True)
+    store.mark_gone("worker 0", -9)
+    for wait in (lambda: joiner.join(None), lambda: forever(joiner.place)):
+        with pytest.raises(PeerError, match="nobody trains any more. worker 0 .* code -9"):
+            wait()
+
+
+def forever(call):
+    limit = time.monotonic() + LIMIT
+    while time.monotonic() < limit:
+        call()
+        time.sleep(0.01)

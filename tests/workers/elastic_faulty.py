@@ -1,4 +1,4 @@
-"""Trains in an elastic job in which faults happen: elastic_faulty.py SPECIFICATION, as tests/elastic/faults.py writes it.
+"""Trains in an elastic job in which faults happen: elastic_faulty.py SPECIFICATION, JSON of tests/elastic/faults.py.
 
 Before and after each step, it writes which samples the step has and how many steps are committed.
 """
@@ -18,15 +18,16 @@ me, out = int(os.environ["RANK"]), spec["folder"]
 injector = injecting.Injector(spec["faults"], out, me)
 injector.at("start")
 
-import neomx as mx  # noqa: E402
 import trainings  # noqa: E402
+
+import neomx as mx  # noqa: E402
 from neomx.comm.session import session  # noqa: E402
 from neomx.events import subscribe_each  # noqa: E402
 from neomx.gluon.data.place import current_batch  # noqa: E402
 
 mode = trainings.MODES[spec["mode"]]
 transaction = mx.process.state.transaction
-log = open(f"{out}/seen-{me}.jsonl", "a", buffering=1)
+log = open(f"{out}/seen-{me}.jsonl", "a", buffering=1)  # noqa: SIM115
 
 
 def write(*words):
