@@ -54,8 +54,8 @@ def sweep(job: str, node: int, rank: int | None = None, seconds: float = 2.0) ->
         time.sleep(0.02)
 
 
-def main(job: str, node: str) -> None:
-    """Read process groups until the launcher closes the pipe, then end them."""
+def main(job: str, node: str, grace: str) -> None:
+    """Read process groups until the launcher closes the pipe, then end them: after `grace` seconds with SIGKILL."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     groups: set[int] = set()
@@ -65,8 +65,8 @@ def main(job: str, node: str) -> None:
             groups.add(group)
         else:
             groups.discard(-group)
-    limit = time.monotonic() + GRACE
-    while any([signal_group(group, signal.SIGTERM) for group in groups]) and time.monotonic() < limit:
+    limit = time.monotonic() + float(grace)
+    while float(grace) and any([signal_group(group, signal.SIGTERM) for group in groups]) and time.monotonic() < limit:
         time.sleep(0.05)
     for group in groups:
         signal_group(group, signal.SIGKILL)

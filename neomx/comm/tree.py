@@ -20,10 +20,14 @@ PATIENCE = 5.0  # seconds between SIGINT or SIGTERM and the next stronger signal
 
 
 class Tree:
-    """The processes of a job on this node. Leaving the `with` block ends them and all their descendants."""
+    """The processes of a job on this node. Leaving the `with` block ends them and all their descendants.
 
-    def __init__(self, job: str, node: int = 0, logs: str | None = None):
+    If this process is killed, they are ended with SIGTERM and soon SIGKILL, or if `abrupt`, with SIGKILL immediately.
+    """
+
+    def __init__(self, job: str, node: int = 0, logs: str | None = None, abrupt: bool = False):
         self.job, self.node, self.logs = job, node, logs
+        self._grace = 0.0 if abrupt else guard.GRACE
         self.children: list[Child] = []
         self.screens = _screens()
         self._selector = selectors.DefaultSelector()
@@ -31,7 +35,7 @@ class Tree:
 
     def __enter__(self) -> Tree:
         raise_limit()
-        command = [sys.executable, "-I", "-S", guard.__file__, self.job, str(self.node)]
+        command = [sys.executable, "-I", "-S", guard.__file__, self.job, str(self.node), str(self._grace)]
         self._guard = subprocess.Popen(
             command,
             env={},

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import socket
 from collections.abc import Callable
 from typing import Any
 
 from ..comm.child import Child, Failure
 from ..comm.jobspec import JobSpec
-from ..comm.store import StoreClient
+from ..comm.store import PeerError, StoreClient
 from ..comm.supervision import SAVED
 from .council import Delegate
 from .elastic import Elastic, Processes
 
 
 class Agent(Delegate):
-    """The verdict on a node that carries out orders. `Elastic` decides."""
+    """The verdict on a node that carries out orders. `Elastic` decides.
+
+    When the job goes on without this node, its workers are killed. SIGTERM would ask them to save a checkpoint and end,
+    and all workers do that together.
+    """
 
     forsaken = Elastic.forsaken
 
@@ -64,10 +69,16 @@ class Agent(Delegate):
             order = json.loads(self._client.get(key))
             if order["do"] == "leave":
                 self._leaves = True
+                if order["kills"]:
+                    self._on_request(signal.SIGKILL)
                 if order["why"]:
                     self.failures = [Failure(f"node {self._node}", 1, socket.gethostname(), [order["why"]])]
             else:
                 self._start(order)
+
+    def _lose(self, error: PeerError) -> None:
+        super()._lose(error)
+        self._on_request(signal.SIGKILL)
 
     def _start(self, order: dict[str, Any]) -> None:
         spec = dataclasses.replace(self._spec, size=order["size"], local_size=order["room"], nodes=order["nodes"])

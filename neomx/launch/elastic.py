@@ -81,9 +81,9 @@ class There:
         job = {"size": size, "nodes": nodes, "room": start.host.room}
         self._order(do="start", member=start.member, local=start.local_rank, joins=start.joins, **job)
 
-    def leave(self, why: str = "") -> None:
-        """Order the launcher to end all of its workers, and itself. It fails if there is a reason."""
-        self._order(do="leave", why=why)
+    def leave(self, why: str = "", kills: bool = True) -> None:
+        """Order the launcher to kill all of its workers, or end them with SIGTERM. It fails if there is a reason."""
+        self._order(do="leave", why=why, kills=kills)
 
     def _order(self, **order: Any) -> None:
         self._store.set(f"launch/order/{self._node}/{self._orders}", json.dumps(order).encode())

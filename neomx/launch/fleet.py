@@ -18,9 +18,6 @@ from .elastic import Elastic, Processes, There
 
 START = 60.0  # seconds that a host has until its launcher has connected
 RETRY = 5.0  # seconds until a host that failed is tried again
-# Seconds between the news that the workers of a host are gone and SIGTERM for them: if they still trained with the
-# others when they get it, all workers would save a checkpoint and end.
-PARTING = 1.0
 
 
 class Fleet(Elastic):
@@ -46,7 +43,6 @@ class Fleet(Elastic):
         self._numbers = itertools.count()
         self._launchers: dict[int, Child] = {}  # by node
         self._limits: dict[int, float] = {}  # when launchers are killed that have not connected, or not ended, by node
-        self._dismissed: list[tuple[float, There]] = []  # hosts that left, and when their workers are ended
         self._troubles: dict[Host, tuple[Failure, str]] = {}  # hosts whose launchers did not connect, and why
         self._started = time.monotonic()
         self._refused: set[str] = set()
@@ -92,10 +88,6 @@ class Fleet(Elastic):
             self.expect(self._discovery.hosts)
         self._start_launchers()
         self._welcome()
-        for due, starter in list(self._dismissed):
-            if time.monotonic() >= due:
-                starter.leave()
-                self._dismissed.remove((due, starter))
         super().tick()
         if not self._crew.size and self._cause is None:
             self._try_to_begin()
@@ -147,7 +139,7 @@ class Fleet(Elastic):
             self._limits[host.node] = time.monotonic() + (GOODBYE if host.is_ready else 0.0)
             starter = self._starters.get(host.node)
             if isinstance(starter, There):
-                self._dismissed.append((time.monotonic() + PARTING, starter))
+                starter.leave(kills=self._saves)  # SIGTERM would make all workers of the job save and end
             self._give_up(host, f"its host {host.name} has left the job")
         self._crew.hosts.remove(host)
         names = f": ending worker{'s' * (len(members) > 1)} {', '.join(map(str, members))}" if members else ""

@@ -69,9 +69,10 @@ def run(job: Job) -> int:
                 raise MXNetError(f"{error}{council.refusals()}") from error
         spec = spec_of(nodes, job, host, secret, pem)
         interrupts = stack.enter_context(watched(job))
-        tree = stack.enter_context(Tree(spec.job, job.node, job.logs))
+        goes_on = job.elastic is not None and council is None  # the job, if this node is lost
+        tree = stack.enter_context(Tree(spec.job, job.node, job.logs, abrupt=goes_on))
         if job.leash:
-            tree.listen(sys.stdin.fileno(), lambda: _let_loose(tree, interrupts))
+            tree.listen(sys.stdin.fileno(), lambda: _let_loose(tree, interrupts, goes_on))
         verdict: Verdict
         if job.elastic is None:
             verdict = council or Delegate(client, job.node, tree.tell_workers)
@@ -264,8 +265,10 @@ def _try(job: Job, node: Node, secret: str, pem: str | None) -> str | None:
         return f"node {job.node} ({socket.gethostname()}) to node {node.node} ({node.name}) at {node.probe}: {error}"
 
 
-def _let_loose(tree: Tree, interrupts: Interrupts) -> None:
-    """End the job if the process that started this one over ssh is gone."""
+def _let_loose(tree: Tree, interrupts: Interrupts, goes_on: bool) -> None:
+    """End this node if the process that started this one over ssh is gone. The job may go on without it."""
     if not os.read(sys.stdin.fileno(), 1):
         tree.forget(sys.stdin.fileno())
+        if goes_on:
+            tree.tell_workers(signal.SIGKILL)  # SIGTERM would make all workers of the job save and end
         interrupts.received.append(signal.SIGHUP)

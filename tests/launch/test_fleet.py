@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 
 import pytest
 from fake_job import Process, Store, Tree
@@ -128,7 +127,7 @@ def test_job_waits_for_listed_hosts_until_the_timeout():
     assert late.is_over and late.fleet.why.startswith("nothing was started: the hosts have room for 2 of at least 3")
 
 
-def test_hosts_come_and_go_with_the_list(monkeypatch):
+def test_hosts_come_and_go_with_the_list():
     job = Job(alpha=2, most=4)
     job.connect(0)
     job.list.hosts = {"alpha": 2, "beta": 4}
@@ -137,11 +136,7 @@ def test_hosts_come_and_go_with_the_list(monkeypatch):
     job.list.hosts = {"beta": 4}
     (said,) = [text for text in job.tick() if "left" in text]
     assert said == "alpha has left the list of hosts: ending workers 0, 1. No worker remains, 2 wait to join"
-    assert job.store.orders(0)[-1]["do"] == "start"  # the others shall know first
-    later = time.monotonic() + fleet.PARTING
-    monkeypatch.setattr(time, "monotonic", lambda: later)
-    job.tick()
-    assert job.store.orders(0)[-1] == {"do": "leave", "why": ""}
+    assert job.store.orders(0)[-1] == {"do": "leave", "why": "", "kills": False}
     assert job.store.gone == {f"worker {m}": "its host alpha has left the job" for m in (0, 1)}
     assert job.started(1) == [2, 3, 4, 5]  # replaced without waiting
     assert job.end(0, 0) == []
