@@ -13,9 +13,9 @@ import torch
 from launching import LIMIT
 
 import neomx as mx
-from neomx.comm import listener, wire
+from neomx.comm import compress, listener, wire
 from neomx.comm.chain import Chains, host_key
-from neomx.comm.server import Directory, KeyAllocator, KeySpec, Process, open_client, service_name
+from neomx.comm.server import Directory, KeyAllocator, KeySpec, Process, SparseRows, open_client, service_name
 from neomx.comm.store import PeerError, StoreClient, StoreServer
 from neomx.comm.world import World
 from neomx.kvstore.server import OptimizerRule
@@ -75,8 +75,9 @@ class ServerThreads:
 class Cluster:
     """A job; a context manager."""
 
-    def __init__(self, workers=2, servers=2, replicas=2, timeout=LIMIT):
+    def __init__(self, workers=2, servers=2, replicas=2, timeout=LIMIT, apart=False):
         self.workers, self.count, self.replicas, self.timeout = workers, servers, replicas, timeout
+        self.apart = apart  # whether all processes appear to be on different hosts, without shared memory
         self.secret = secrets.token_hex(16).encode()
         self.store = StoreServer("127.0.0.1", 0, self.secret).start()
         self.refused = []
@@ -104,6 +105,7 @@ class Cluster:
             role=role,
             rank=rank,
             size=self.workers,
+            node=(rank + 1 if role == "server" else 0) if self.apart else 0,
             servers=self.count,
             replicas=self.replicas,
             store=self.store.address,
@@ -163,10 +165,20 @@ class Worker:
         self.client.declare(specs, [value.contiguous().view(-1) for value in first.values()])
 
     def push(self, step, gradients=gradients):
+        """Push some gradients twice, some as rows, and some compressed."""
         mine = gradients(step, self.rank)
         early = list(mine)[:2]
         self.client.push(early, [torch.ones_like(mine[key]) for key in early], False)  # replaced below
-        self.client.push(list(mine), list(mine.values()), False)
+        self.client.push(early, [mine[key] for key in early], False)
+        rows = SparseRows(torch.arange(step % 7, 40, 7), mine["rows"][step % 7 :: 7].clone())
+        self.client.push_rows("rows", rows, False)
+        flat = mine["flat"].reshape(-1)
+        codec = compress.make({"type": "fp16"})
+        coded = [
+            (codec.params, codec.encode(("flat", part.start), flat[part.start : part.stop]))
+            for part in self.specs["flat"].segments
+        ]
+        self.client.push_coded("flat", coded, False)
 
     def commit(self):
         settings = self.optimizer.begin_updates(list(self.specs), list(self.specs))

@@ -30,6 +30,7 @@ from .service import Service
 _log = logging.getLogger("neomx")
 _LOOK = 0.5  # seconds between checks of the chain
 _PAUSE = 0.02  # seconds until something is tried again
+_NEWS = 0.1  # seconds in which the roll call usually knows that a process has ended, after its connections broke
 _PATIENCE = 5.0  # seconds without a connection after which a neighbor is removed from the chain although it runs
 _END = 10.0  # seconds for the threads to end
 
@@ -265,7 +266,7 @@ class Keeper:
 
     def _suspect(self, before: Holder) -> None:
         """Remove the holder before this one from the chain if it is lost. Wait a moment for news about it."""
-        limit = time.monotonic() + _LOOK
+        limit = time.monotonic() + _NEWS
         while not self._ended.wait(_PAUSE) and time.monotonic() < limit:
             chain = self._tend()
             if self.me not in chain.holders or chain.before(self.me) != before:
@@ -293,14 +294,15 @@ class Keeper:
         """Pass operations on to another holder, after filling it if it is new, until the connection ends."""
         hello = connection.peer
         holder = Holder(field(hello, "server", int), field(hello, "life", str))
-        have = field(connection.receive(timeout=_END).meta, "have", (list, type(None)))
+        have = _numbers(connection.receive(timeout=_END).meta)
         after = _Next(holder, connection, m.are_near(hello, self._job.host), have is None)
         try:
             filling = self._accept(after, have)
             if filling is None:
                 connection.send(m.MOVED, {})
                 return
-            threading.Thread(target=_drain, args=(filling,), daemon=True, name=f"fill {holder.name}").start()
+            name = f"fill {holder.name}"
+            threading.Thread(target=_drain, args=(filling, connection), daemon=True, name=name).start()
             self._hear(after)
         except PeerError as error:
             _log.debug("%s, shard %d: %s", self.me.name, self.home, error)
@@ -313,14 +315,14 @@ class Keeper:
                         self._tend()
             self._wake.set()
 
-    def _accept(self, after: _Next, have: Any) -> Iterator[Any] | None:
+    def _accept(self, after: _Next, have: dict[int, int] | None) -> Iterator[Any] | None:
         """Begin to feed another holder. Return what remains to be sent, or None if it cannot follow this one now."""
         with self._tending:
             chain = self._chains.read(self.home)
             if self._ended.is_set() or chain is None or self.me not in chain.holders:
                 return None
             expected = chain.after(self.me)
-            if after.is_new:
+            if have is None:
                 if expected is not None or self._next is not None:
                     return None
                 filling = self.replica.fill(after)
@@ -331,7 +333,7 @@ class Keeper:
                 return None
             if self._next is not None:
                 self._next.close()
-            if not self.replica.resume(after, {m.whole(space): m.whole(n) for space, n in have}):
+            if not self.replica.resume(after, have):
                 self._chains.change(self.home, chain, chain.without(after.holder))  # it must be filled again
                 return None
             self._next = after
@@ -374,6 +376,7 @@ class Keeper:
                 if self._ended.is_set() or self.me not in chain.holders:
                     return chain
                 expected = chain.after(self.me)
+                self._forget_others(expected, chain.before(self.me))
                 if self._next is not None:
                     if self._next.holder == expected or (self._next.is_new and expected is None):
                         return chain
@@ -389,14 +392,34 @@ class Keeper:
                     _log.info("%s is lost: %s still holds shard %d", expected.name, self.me.name, self.home)
 
 
+    def _forget_others(self, *neighbors: Holder | None) -> None:
+        """Forget since when others than these were not connected."""
+        for holder in [holder for holder in self._apart if holder not in neighbors]:
+            self._apart.pop(holder, None)
+
+
 def _answer(connection: Connection, kind: int, meta: Any) -> None:
     """Send a frame, unless the connection is lost, which the thread that receives notices."""
     with contextlib.suppress(WireError):
         connection.send(kind, meta)
 
 
-def _drain(filling: Iterator[Any]) -> None:
+def _numbers(meta: Any) -> dict[int, int] | None:
+    """Return the last operation of each store that another holder has, or None if it is new."""
+    have = field(meta, "have", (list, type(None)))
+    try:
+        return None if have is None else {m.whole(space): m.whole(number) for space, number in have}
+    except (TypeError, ValueError) as error:
+        raise Refused(f"a server asked for operations after {have!r:.80}: {error!r:.80}") from None
+
+
+def _drain(filling: Iterator[Any], connection: Connection) -> None:
     """Send one part after the other."""
-    with contextlib.suppress(WireError):
+    try:
         for sent in filling:
             sent.result()
+    except WireError:
+        pass  # the other holder is gone
+    except Exception:
+        _log.exception("cannot fill %s", connection)
+        connection.close()

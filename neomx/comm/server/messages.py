@@ -40,11 +40,12 @@ UPDATE = 19  # gradients of a round, or those that one worker has committed
 KEYS = 20  # keys that worker 0 has declared
 ONCE = 21  # an action of worker 0
 JOINED = 22  # a worker starts, with its counts
-MEMORY = 23  # shared memory with gradients
+LEFT = 23  # a worker has closed its store
+MEMORY = 24  # shared memory with gradients
 # From a server to the previous one.
-FOLLOW = 24  # send operations, after filling this server if it is new
-HELD = 25  # the operations of a store that were applied
-MAPPED = 26  # shared memory can be read
+FOLLOW = 25  # send operations, after filling this server if it is new
+HELD = 26  # the operations of a store that were applied
+MAPPED = 27  # shared memory can be read
 # Replies of servers.
 DONE = 32
 READY = 33

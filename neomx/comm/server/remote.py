@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..buckets import Courier
-from ..wire import Connection, WireError
+from ..wire import Closed, Connection, WireError
 from . import messages as m
 from .arena import Chunk, attach, view
 from .messages import KeySpec, Segment, Settings
@@ -91,6 +91,7 @@ class Link:
         self.process, self.connection, self.is_near = process, connection, is_near
         self._courier = None if is_near else Courier(f"to {process}")
         self._sent: Future[None] | None = None
+        self._is_closed = False
         self.weights: dict[int, torch.Tensor] = {}
         self.writes: set[int] = set()  # chunks whose gradients the server can read directly
         self.reads: set[int] = set()  # chunks whose weights this worker can read directly
@@ -98,6 +99,8 @@ class Link:
 
     def send(self, kind: int, meta: Any, *buffers: Any) -> None:
         """Send a frame. To another host it is sent in a thread, in order, so that backward continues meanwhile."""
+        if self._is_closed:
+            raise Closed(f"the connection to {self.process} is closed")
         if self._courier is None:
             self.connection.send(kind, meta, *buffers)
             return
@@ -122,6 +125,7 @@ class Link:
 
     def drop(self) -> None:
         """Disconnect immediately."""
+        self._is_closed = True
         self.connection.close()
         if self._courier is not None:
             self._courier.close()

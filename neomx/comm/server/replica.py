@@ -315,6 +315,9 @@ class Replica:
         counts = {m.whole(slot): m.whole(count) for slot, count in meta["counts"]}
         space.shard.follow_join(_whole(meta, "rank"), counts, _whole(meta, "n"))
 
+    def _take_leave(self, space: Space, meta: Any, payload: memoryview) -> None:
+        space.shard.leave(_whole(meta, "rank"), str(meta["why"]), number=_whole(meta, "n"))
+
     def _take_memory(self, space: Space, meta: Any, payload: memoryview) -> None:
         chunk, nbytes = _whole(meta, "chunk"), _whole(meta, "nbytes")
         if chunk >= len(space.arena.chunks) or nbytes != space.arena.chunks[chunk].nbytes:
@@ -336,6 +339,7 @@ _OF_SPACE: dict[int, Callable[[Replica, Space, Any, memoryview], None]] = {
     m.KEYS: Replica._take_keys,
     m.ONCE: Replica._take_action,
     m.JOINED: Replica._take_join,
+    m.LEFT: Replica._take_leave,
     m.MEMORY: Replica._take_memory,
 }
 TAKEN = frozenset([*_OF_SPACE, m.SPACE, m.FULL])  # frames of the previous holder

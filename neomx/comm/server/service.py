@@ -46,7 +46,9 @@ class Service:
         try:
             rank, space = self._welcome(connection.peer)
             again = connection.peer.get("again") is True
-            with self._visiting(connection, (space.number, rank), left, again):
+            if again:
+                self._end_visit(space, rank)
+            with self._visiting(connection, (space.number, rank), left):
                 stay = space.shard.join(rank, again)
                 self._serve(connection, space, rank, stay)
         except Refused as error:
@@ -55,16 +57,18 @@ class Service:
         finally:
             left.set()
 
-    @contextlib.contextmanager
-    def _visiting(
-        self, connection: Connection, visit: tuple[int, int], left: threading.Event, again: bool
-    ) -> Iterator[None]:
-        """Remember a connection. If a worker connects again, its previous connection ends first."""
+    def _end_visit(self, space: Space, rank: int) -> None:
+        """End the previous connection of a worker: nothing that it sent there is handled after this."""
         with self._guard:
-            before = self._visits.get(visit) if again else None
+            before = self._visits.get((space.number, rank))
         if before is not None:
             before[0].close()
+            space.shard.dismiss(rank)
             before[1].wait(_PARTING)
+
+    @contextlib.contextmanager
+    def _visiting(self, connection: Connection, visit: tuple[int, int], left: threading.Event) -> Iterator[None]:
+        """Remember a connection."""
         with self._guard:
             if self._closed:
                 raise Closed("this server does not lead the shard any more")
@@ -90,7 +94,10 @@ class Service:
             _log.exception("server %d failed while serving %s", self.replica.home, connection)
             why = f"the server failed while serving it: {error!r}"
         finally:
-            space.shard.gone(rank, why, stay, returns)
+            if self.replica.is_replicated and not returns:
+                space.shard.leave(rank, why, stay)
+            else:
+                space.shard.gone(rank, why, stay, returns)
 
     def _welcome(self, hello: dict[str, Any]) -> tuple[int, Space]:
         try:

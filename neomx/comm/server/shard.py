@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import torch
 
 from ...base import MXNetError
-from ..store import NEWS, PeerError
+from ..store import PeerError
 from ..wire import Closed, Refused
 from . import messages as m
 from .log import Log, Operation
@@ -80,8 +80,8 @@ class Shard:
         self.joined: set[int] = set()  # ranks that were ever connected
         self.has_ended = False
         self._leads = True  # whether it serves workers
-        self._returning: set[int] = set()  # ranks that may reconnect to this leader
-        self._return_until = 0.0
+        self._returning: set[int] = set()  # ranks whose connection broke, and that may connect again
+        self._dismissed: set[int] = set()  # ranks whose connection is about to be replaced
         self._changed = threading.Condition()
         self.applying = threading.Lock()  # held while an operation is appended and applied
         self._waits: dict[int, tuple[Callable[[], object], Callable[[], str]]] = {}  # by waiting worker
@@ -105,6 +105,7 @@ class Shard:
                 self._begin(rank)
             self.joined.add(rank)
             self._returning.discard(rank)
+            self._dismissed.discard(rank)
             self._stays[rank] = stay = object()
             self._revive(rank)
             return stay
@@ -142,13 +143,27 @@ class Shard:
             self._returning.discard(rank)
             if returns:
                 self._returning.add(rank)
-                self._return_until = time.monotonic() + NEWS
             else:
                 self.lost.setdefault(rank, why)
             if not self.synchronous:
                 for slot in self.slots.values():
                     slot.parts.pop(rank, None)
             self._changed.notify_all()
+
+    def dismiss(self, rank: int) -> None:
+        """Make a wait of this worker raise Closed: it has connected again."""
+        with self._changed:
+            self._dismissed.add(rank)
+            self._changed.notify_all()
+
+    def leave(self, rank: int, why: str, stay: object = None, number: int | None = None) -> None:
+        """Note for all holders that a worker will not return. With `stay`, do nothing if it has reconnected since."""
+        with self.applying:
+            if stay is not None and self._stays.get(rank) is not stay:
+                return
+            self.log.append(Operation(m.LEFT, {"rank": rank, "why": why}), number)
+            self.joined.discard(rank)
+            self.gone(rank, why)
 
     # ---- keys ----
 
@@ -344,12 +359,8 @@ class Shard:
             return False
         if self.staleness is None:
             return True
-        slowest = min((slot.commits[other] for other in self._counted()), default=0)
+        slowest = min((slot.commits[other] for other in self.living | self._returning), default=0)
         return slot.commits[rank] - slowest <= self.staleness
-
-    def _counted(self) -> set[int]:
-        """Return the workers that others wait for: the connected ones, and for a while those that may reconnect."""
-        return self.living | self._returning if time.monotonic() < self._return_until else self.living
 
     def _needed(self, slot: Slot) -> set[int]:
         """Return the workers that have not committed the current synchronous round."""
@@ -363,7 +374,7 @@ class Shard:
             waits = f"round {slot.round + 1} of key {slot.spec.key!r} waits for the push of"
         else:
             mine, bound = slot.commits[rank], self.staleness or 0
-            late = {other for other in self._counted() if mine - slot.commits[other] > bound}
+            late = {other for other in self.living | self._returning if mine - slot.commits[other] > bound}
             waits = f"key {slot.spec.key!r}: worker {rank} is more than {self.staleness} steps ahead of"
         return f"{waits} {', '.join(self._described(other) for other in sorted(late))}"
 
@@ -380,22 +391,26 @@ class Shard:
         """Wait with the timeout, and raise if a needed worker is gone. Call it with `_changed` held."""
         self._waits[rank] = ready, late
         try:
-            self._await(ready, late, needs)
+            self._await(rank, ready, late, needs)
         finally:
             del self._waits[rank]
 
-    def _await(self, ready: Callable[[], object], late: Callable[[], str], needs: Callable[[], set[int]]) -> None:
+    def _await(
+        self, rank: int, ready: Callable[[], object], late: Callable[[], str], needs: Callable[[], set[int]]
+    ) -> None:
         deadline = time.monotonic() + self.timeout
         while not ready():
             if not self._leads:
                 raise Closed("this server does not lead the shard any more")
+            if rank in self._dismissed:
+                raise Closed(f"worker {rank} has connected again")
             self._check_circle()
             if self.broken:
                 raise MXNetError(self.broken)
             needed = needs()
-            for rank, why in self.lost.items():
-                if rank in needed:
-                    raise PeerError(f"worker {rank} is gone: {why}; {late()}")
+            for other, why in self.lost.items():
+                if other in needed:
+                    raise PeerError(f"worker {other} is gone: {why}; {late()}")
             left = deadline - time.monotonic()
             if left <= 0:
                 raise PeerError(f"timed out after {self.timeout:.0f} s: {late()}")
@@ -517,7 +532,6 @@ class Shard:
                 if self.synchronous:
                     slot.commits = defaultdict(int, dict.fromkeys(range(self.workers), slot.round))
             self._returning = self.joined - self.lost.keys()
-            self._return_until = time.monotonic() + NEWS
             self._leads = True
             self._changed.notify_all()
 
