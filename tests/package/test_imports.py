@@ -75,7 +75,6 @@ gluon: autograd base comm context dtype events formats image initializer kvstore
 autodiff: base context gluon name ndarray operator symbol
 callback: model
 check: base compat formats gluon initializer kvstore metric ops optimizer registry symbol
-checkpoint: base comm context events formats gluon ndarray ops process
 # gluon: mx.dist.shard returns a part of a dataset
 dist: base comm gluon ndarray programs
 horovod: base comm events formats gluon kvstore ndarray optimizer process step
@@ -88,11 +87,12 @@ onnx: base context convert dtype gluon ndarray ops symbol
 test_utils: autograd base context executor formats gluon io ndarray symbol util
 # module: a BucketingModule is converted too
 amp: base context dtype gluon module name ndarray ops symbol
+checkpoint: base comm context dtype events formats gluon io module ndarray ops optimizer process step
 distributed: dist gluon ndarray
 elastic: base checkpoint comm events gluon ops process
 rnn: base gluon initializer io model ndarray ops symbol
 contrib: amp autograd base gluon io module ndarray onnx registry symbol
-parallel: amp autograd base comm context dist distributed dtype formats gluon initializer io module ndarray ops
+parallel: amp autograd base comm context dist distributed dtype events formats gluon initializer io module ndarray ops
     optimizer process step
 # monitor: flags follow from registered sinks; parallel, checkpoint: --layout and --resume are checked before the start
 launch: base checkpoint comm monitor parallel programs
