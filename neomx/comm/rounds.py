@@ -181,6 +181,11 @@ class Rounds:
         if self._group.size > 1:
             self._group.barrier("the end of a training step")
 
+    def forget_steps(self) -> None:
+        """Forget which workers have outdated weights, because the program restores its state on all workers."""
+        self._barriers = Barriers()
+        self._behind = {}
+
     def begin_generation(self) -> None:
         """Go on with the workers of a new generation, in which all have the same weights."""
         self._barriers = Barriers()

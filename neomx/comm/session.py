@@ -94,6 +94,11 @@ class Session:
             self._world, self._seen = now, generations.number
         return self._world
 
+    def scale_batches(self, scales: bool) -> None:
+        """Set whether the batch of all workers changes with their number, in an elastic job."""
+        assert self.world.limits is not None
+        self._world = replace(self.world, limits=replace(self.world.limits, scales=scales))
+
     @cached_property
     def group(self) -> Group:
         """The group of all workers. Opening it also opens torch's default group, for programs that use it."""
@@ -165,7 +170,7 @@ class Session:
         self.failed = True
         if self.store is not None:
             with suppress(PeerError):  # the store may already have ended
-                if self.generations is not None and "PeerError" not in error:  # its cause is the loss of another one
+                if self.generations is not None and not _is_loss(error):
                     said = {"step": transaction().steps, "error": error or why}
                     self.store.set(f"elastic/failed/{self.world.number}", json.dumps(said))
                 self.store.report_gone(self.world.name, why)
@@ -189,6 +194,11 @@ class Session:
             if all(member.state != "here" for member in self._hosted.roster().values()):
                 return
             wait.wait(0.05)
+
+
+def _is_loss(error: str) -> bool:
+    """Whether a program has ended because another worker is gone."""
+    return "PeerError" in error or "HorovodInternalError" in error
 
 
 class _Inner(Session):

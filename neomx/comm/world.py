@@ -79,6 +79,16 @@ class World:
         return self.size > 1 or self.is_elastic
 
     @property
+    def initial(self) -> int:
+        """The number of workers that the job started with."""
+        return self.size if self.limits is None else self.limits.initial
+
+    @property
+    def shares(self) -> int:
+        """The number of workers whose batches are the batch of all: in an elastic job, usually those of its start."""
+        return self.size if self.limits is None or self.limits.scales else self.limits.initial
+
+    @property
     def is_alone(self) -> bool:
         """Whether the job has no other process."""
         return not self.has_others and self.servers == 0 and self.role == "worker"

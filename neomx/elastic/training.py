@@ -7,7 +7,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from ..comm import session, wire
 from ..comm.generations import Expelled, Generation, Generations, Over, Status
 from ..comm.rounds import Rounds
 from ..comm.store import THE_STORE, PeerError
+from ..comm.transaction import Transaction
 from ..comm.world import discover
 from ..events import emit, subscribe_each
 from ..gluon import Trainer
@@ -59,6 +61,12 @@ class Elastic:
         self._members: dict[int, list[tuple[int, ...]]] = {}  # the members when each began, and after each change
         self._history: list[tuple[int, int | None, tuple[int, ...]]] = []  # passes begun, and members, until a change
         self._is_ready = False
+        self._parts = 0  # parts of the program, so far, that restore their state themselves
+        self._part: int | None = None  # the number of the current one, below 0
+        self._follow()
+
+    def _follow(self) -> None:
+        """Make the steps of the program, and follow its events."""
         process.state.transaction = self
         self._stops = subscribe_each(
             trainer=self._take_trainer,
@@ -88,12 +96,12 @@ class Elastic:
         opened = session.session()
         if not self._is_ready:
             self._is_ready = True
-            opened.rounds.are_waiting = self._are_waiting
+            opened.rounds.are_waiting = self.are_waiting
             opened.at_close.append(self._generations.end)
         return opened.rounds
 
-    def _are_waiting(self) -> bool:
-        """Whether workers can be admitted after this step. Looks only after somebody has called."""
+    def are_waiting(self) -> bool:
+        """Whether workers can be admitted after this step. Looks only after one of them has called."""
         if self._admits:  # found in an earlier round of the step
             return True
         store = session.session().store
@@ -289,9 +297,8 @@ class Elastic:
                 f"worker {member} is lost ({gone.get(f'worker {member}', 'it does not answer')})" for member in lost
             ]
             said += [f"worker {member} joins" for member in joined]
-            _log.warning(
-                "%s: %d workers go on after step %d", "; ".join(said) or "no change", len(now.members), now.steps
-            )
+            after = "" if self._part is not None else f" after step {now.steps}"
+            _log.warning("%s: %d workers go on%s", "; ".join(said) or "no change", len(now.members), after)
         emit("generation", number=now.number, members=list(now.members), lost=lost, joined=joined, seconds=seconds)
 
     def _settle(self, generation: Generation) -> None:
@@ -430,6 +437,56 @@ class Elastic:
                 self._history = []  # the others are in a pass that trains
                 return
 
+    # ---- a part of the program that restores its state itself ----
+
+    @contextmanager
+    def aside(self, other: Transaction) -> Iterator[None]:
+        """Let `other` make the steps within the block, for a program that restores its state itself after a loss.
+
+        Workers join in the block if they call this as often as the others. They receive no state.
+        """
+        if self._part is not None:
+            raise MXNetError("functions that restart after a loss cannot call each other")
+        rounds = self._rounds
+        self.close()
+        self._parts += 1
+        self._part, rounds.are_waiting, self._undo = -self._parts, None, None
+        process.state.transaction = other
+        try:
+            yield
+        finally:
+            self._part, rounds.are_waiting = None, self.are_waiting
+            self._follow()
+
+    def join_part(self) -> bool:
+        """Wait until the others admit this worker to this part of the program. Return False if they are past it."""
+        assert self._part is not None
+        while True:
+            place = self._wait_for_place()["epoch"]
+            if place < self._part:
+                return False
+            if place == self._part and self._join(place) is not None:
+                return True
+            time.sleep(0.05)
+
+    def tell_part(self) -> None:
+        """Tell workers that wait to join that the training is in this part of the program."""
+        if session.session().world.rank == 0:
+            self._generations.tell_place(json.dumps({"loader": -1, "epoch": self._part}))
+
+    def regroup(self, loss: PeerError | None) -> Generation | None:
+        """Agree with the other workers on the next generation, with those that wait to join this part.
+
+        Return None if they have gone on without this worker, and are past this part.
+        """
+        self._admits = False
+        return self._next(Status(self.steps, calls=self._calls, passes=self._begun, epoch=self._part), loss)
+
+    def has_state(self) -> None:
+        """Note that this worker has the state that the program has restored."""
+        now = self._generations.current
+        self.steps, self._calls, self._begun, self._history = now.steps, now.calls, now.passes, []
+
     # ---- the program ----
 
     def epochs(self, count: int) -> Iterable[int]:
@@ -440,7 +497,9 @@ class Elastic:
         return range(self._start, count)
 
     def _epoch(self) -> int | None:
-        """The number of the pass over the training data, if the program is in one."""
+        """The number of the pass over the training data, or of the part of the program, if it is in one."""
+        if self._part is not None:
+            return self._part
         active = self._active
         if active is None or all(active is not each for each in self._inside):
             return None
@@ -514,13 +573,19 @@ class Elastic:
             self._undo = Undo(self._trainer)
 
 
+def running() -> Elastic | None:
+    """Return the elastic training of this process, or None if its job is not elastic."""
+    found = process.state.running.get(_NAME)
+    return found if isinstance(found, Elastic) else None
+
+
 def epochs(count: int) -> Iterable[int]:
     """Return `range(count)`, or the epochs that remain in a process that joins an elastic job or resumes a checkpoint.
 
     Create the Trainer before this call.
     """
-    running = process.state.running.get(_NAME)
-    return running.epochs(count) if isinstance(running, Elastic) else saved_epochs(count)
+    found = running()
+    return saved_epochs(count) if found is None else found.epochs(count)
 
 
 def start_from_environment() -> None:

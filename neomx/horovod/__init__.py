@@ -5,6 +5,7 @@ worker that reaches a call while others still train joins their steps without da
 workers may have different numbers of batches, with or without `join`.
 """
 
+from . import elastic
 from .collectives import (
     Adasum,
     Average,
@@ -27,6 +28,7 @@ from .collectives import (
     is_homogeneous,
     reducescatter,
 )
+from .exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from .job import (
     ProcessSet,
     add_process_set,
@@ -62,6 +64,8 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "DistributedTrainer",
+    "HorovodInternalError",
+    "HostsUpdatedInterrupt",
     "Max",
     "Min",
     "ProcessSet",
@@ -82,6 +86,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

@@ -11,7 +11,7 @@ import torch
 from ..base import MXNetError
 from ..ndarray import NDArray, array
 from ..optimizer.states import dumps, loads
-from .job import DTYPES, ELSE, SUMS, ProcessSet, global_process_set, local_size, meet, rank
+from .job import DTYPES, ELSE, SUMS, ProcessSet, global_process_set, is_alone, local_size, meet, rank
 
 Average, Sum, Adasum, Min, Max, Product = "average", "sum", "adasum", "min", "max", "product"
 _REDUCED_BY = {Average: "sum", Sum: "sum", Min: "min", Max: "max", Product: "prod"}
@@ -137,7 +137,8 @@ def grouped_reducescatter(
     rest = (None, name, priority, prescale_factor, postscale_factor, process_set, op)
     members = process_set or global_process_set
     whole = grouped_allreduce(tensors, *rest)
-    return [NDArray(each._data.tensor_split(members.size())[members.rank()].clone(), each._ctx) for each in whole]
+    count, place = (1, 0) if is_alone() else (members.size(), members.rank())
+    return [NDArray(each._data.tensor_split(count)[place].clone(), each._ctx) for each in whole]
 
 
 def reducescatter(tensor: NDArray, *args: Any, **kwargs: Any) -> NDArray:
@@ -165,7 +166,7 @@ def root_among(root_rank: int, members: ProcessSet) -> int:
     """Return the position of `root_rank` among the members of a process set."""
     if root_rank not in members.ranks:
         raise ValueError(f"root_rank must be one of the workers {members.ranks}, received {root_rank!r}")
-    return members.ranks.index(root_rank)
+    return 0 if is_alone() else members.ranks.index(root_rank)
 
 
 def broadcast(
@@ -238,9 +239,10 @@ def _unpacked(content: torch.Tensor) -> Any:
 def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> Any:
     """The object of the worker `root_rank`: numbers, strings, NDArrays, and lists, tuples and dicts of them."""
     root = root_among(root_rank, global_process_set)
-    content = _packed(obj) if rank() == root else torch.empty(0, dtype=torch.uint8)
+    gives = rank() == root or is_alone()
+    content = _packed(obj) if gives else torch.empty(0, dtype=torch.uint8)
     everyone = _gathered(content, told("broadcast_object", name))
-    return obj if rank() == root else _unpacked(everyone[root])
+    return obj if gives else _unpacked(everyone[root])
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:

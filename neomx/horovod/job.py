@@ -14,6 +14,8 @@ from .. import events
 from ..base import MXNetError
 from ..comm.session import Session, close, is_open, session
 from ..comm.store import PeerError
+from ..comm.world import World
+from .exceptions import HorovodInternalError
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int32, torch.int64
 JOINS, SUMS, ELSE = range(3)  # the purpose for which a worker synchronizes
@@ -23,7 +25,7 @@ JOINS, SUMS, ELSE = range(3)  # the purpose for which a worker synchronizes
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
     """Connect to the other workers, and create `process_sets`."""
-    workers = list(range(session().world.size))
+    workers = list(range(session().world.initial))
     if comm is not None and list(comm) != workers:
         raise MXNetError(
             f"hvd.init expects all workers of the job, {workers}, received comm={comm!r:.80}. Start only the workers "
@@ -44,7 +46,8 @@ def is_initialized() -> bool:
     return is_open()
 
 
-def _world() -> Any:
+def world() -> World:
+    """The place of this worker in its job, after `init`."""
     if not is_open():
         raise ValueError("Horovod is not initialized. Call hvd.init() first")
     return session().world
@@ -52,32 +55,32 @@ def _world() -> Any:
 
 def rank() -> int:
     """The rank of this worker, from 0."""
-    return _world().rank
+    return world().rank
 
 
 def size() -> int:
     """The number of workers."""
-    return _world().size
+    return world().size
 
 
 def local_rank() -> int:
     """The rank of this worker on its host."""
-    return _world().local_rank
+    return world().local_rank
 
 
 def local_size() -> int:
     """The number of workers on this host."""
-    return _world().local_size
+    return world().local_size
 
 
 def cross_rank() -> int:
     """The index of this worker's host."""
-    return _world().node
+    return world().node
 
 
 def cross_size() -> int:
     """The number of hosts."""
-    return _world().nodes
+    return world().nodes
 
 
 def mpi_built() -> bool:
@@ -157,6 +160,8 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     if made.process_set_id is not None:
         raise ValueError(f"{made} is already registered")
+    if world().is_elastic:
+        raise MXNetError("process sets are not supported in elastic jobs, in which the ranks of workers change")
     meeting = _meeting()
     made._group = meeting.group.subgroup(made.ranks)
     meeting.sets += 1
@@ -189,11 +194,8 @@ class _Meeting:
         """Wait for all workers, joining the steps of those that train. Return the kinds and counts of all workers."""
         said = torch.zeros(1 + len(DTYPES), dtype=torch.int64)
         said[: 1 + len(counts)] = torch.tensor([kind, *counts])
-        try:
-            self.session.rounds.pause(lacks=math.inf)
-            everyone = self.group.all_gather_small(said, "calls").tolist()
-        except PeerError as error:
-            raise PeerError(f"hvd.{call}: {error}") from None
+        self.session.rounds.pause(lacks=math.inf)
+        everyone = self.group.all_gather_small(said, "calls").tolist()
         joined = [place for place, each in enumerate(everyone) if each[0] == JOINS]
         if joined and any(each[0] == ELSE for each in everyone):
             raise MXNetError(
@@ -203,22 +205,40 @@ class _Meeting:
 
 
 def _meeting() -> _Meeting:
-    _world()
+    world()
     kept = session().kept
     if "meeting" not in kept:
         kept["meeting"] = _Meeting(session())
     return kept["meeting"]
 
 
+def is_alone() -> bool:
+    """Whether this worker makes calls alone, because there are no others, or they have not admitted it yet."""
+    return _meeting().group.size == 1
+
+
+@contextmanager
+def _named(call: str) -> Iterator[None]:
+    """Name the call in the error that reports a lost worker."""
+    try:
+        yield
+    except PeerError as error:
+        raise HorovodInternalError(f"hvd.{call}: {error}") from None
+
+
 @contextmanager
 def meet(
     call: str, process_set: ProcessSet | None, kind: int, counts: Sequence[int] = ()
 ) -> Iterator[tuple[Any, bool]]:
-    """The group for a call after all its workers have reached the call, and whether some have joined."""
+    """The group for a call after all its workers have reached the call, and whether some have joined.
+
+    If a worker is lost, this raises HorovodInternalError.
+    """
     began = time.perf_counter()
-    group, joined = _met(call, process_set, kind, counts)
-    waiting = time.perf_counter() - began
-    yield group, joined
+    with _named(call):
+        group, joined = _met(call, process_set, kind, counts)
+        waiting = time.perf_counter() - began
+        yield group, joined
     events.emit("hvd", call=call, waiting=waiting, seconds=time.perf_counter() - began)
 
 
@@ -229,7 +249,7 @@ def _met(call: str, process_set: ProcessSet | None, kind: int, counts: Sequence[
             raise ValueError(f"{process_set} cannot be used here: {why}")
         return process_set._group, False
     meeting = _meeting()
-    if meeting.group.size == 1:
+    if is_alone():
         return meeting.group, False
     return meeting.group, any(said[0] == JOINS for said in meeting.come(call, kind, counts))
 
@@ -241,11 +261,12 @@ def join() -> int:
     other workers.
     """
     meeting = _meeting()
-    if meeting.group.size == 1:
+    if is_alone():
         return 0
     place = meeting.session.store.add("horovod/joined", 1)  # type: ignore[union-attr]
-    while sums := [said[1:] for said in meeting.come("join", JOINS) if said[0] == SUMS]:
-        for dtype, count in zip(DTYPES, sums[0], strict=True):
-            if count:  # contribute zero to the sum of the others
-                meeting.group.all_reduce_(torch.zeros(count, dtype=dtype), "sum")
-    return int(meeting.group.all_gather_small(torch.tensor([place]), "join").argmax())
+    with _named("join"):
+        while sums := [said[1:] for said in meeting.come("join", JOINS) if said[0] == SUMS]:
+            for dtype, count in zip(DTYPES, sums[0], strict=True):
+                if count:  # contribute zero to the sum of the others
+                    meeting.group.all_reduce_(torch.zeros(count, dtype=dtype), "sum")
+        return int(meeting.group.all_gather_small(torch.tensor([place]), "join").argmax())

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from .. import kvstore as kv
+from ..comm import compress
+from ..comm.rounds import Round
 from ..gluon.parameter import Parameter
 from ..gluon.parameter_dict import ParameterDict
 from ..gluon.trainer import Trainer
@@ -17,7 +19,7 @@ from ..ndarray import NDArray
 from ..optimizer import Optimizer
 from ..step import AllReduce, OptimizerWithStrategy, StepStrategy
 from .collectives import broadcast_, grouped_allreduce_, root_among, tensor_of
-from .job import ELSE, ProcessSet, global_process_set, meet, size
+from .job import ELSE, ProcessSet, global_process_set, meet, world
 
 # ---- parameters ----
 
@@ -29,7 +31,7 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = N
     """
     if not isinstance(params, (dict, ParameterDict)):
         raise ValueError(f"expected a dict of arrays or Parameters, or a ParameterDict, received {params!r:.80}")
-    root_among(root_rank, global_process_set)
+    root = root_among(root_rank, global_process_set)
     found: list[torch.Tensor] = []
     for _, each in sorted(params.items()):
         if isinstance(each, Parameter):
@@ -38,7 +40,7 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = N
             found.append(tensor_of(each, "broadcast_parameters"))
     if found:
         with meet("broadcast_parameters", None, ELSE) as (group, _):
-            group.broadcast_all_(found, root_rank)
+            group.broadcast_all_(found, root)
 
 
 def _waits(param: Parameter, root_rank: int) -> bool:
@@ -130,11 +132,33 @@ class DistributedTrainer(Trainer):
                 stacklevel=2,
             )
             optimizer = optimizer.unwrapped()
-        packs = {"type": "fp16"} if compression is Compression.fp16 and size() > 1 else None
-        store = kv.create("horovod") if size() > 1 else "device"
-        super().__init__(params, optimizer, optimizer_params, store, packs, update_on_kvstore=False)
-        self._scale /= size()
-        self._training.count_samples = lambda batch_size: batch_size
+        here = world()
+        packs = {"type": "fp16"} if compression is Compression.fp16 and here.has_others else None
+        if here.is_elastic:
+            strategy = _Average(compressor=None if packs is None else compress.make(packs), shows_sums=True)
+            super().__init__(params, optimizer, optimizer_params, strategy)
+            counted = self._training.count_samples
+            # Fewer workers have larger parts of a batch of mx.dist.shard than programs may pass to `step`.
+            self._training.count_samples = lambda n: n if world().size == world().shares else counted(n)
+        else:
+            store = kv.create("horovod") if here.has_others else "device"
+            super().__init__(params, optimizer, optimizer_params, store, packs, update_on_kvstore=False)
+            self._training.count_samples = lambda batch_size: batch_size
+        self._scale /= here.initial
+
+
+class _Average(AllReduce):
+    """All-reduce for sums that are divided by the number of workers at the start of the job."""
+
+    def divisor_of(self, round: Round) -> float:
+        """Return the divisor that makes them an average over the current workers."""
+        return round.divisor * _growth()
+
+
+def _growth() -> float:
+    """The number of current workers with a full batch each, relative to that at the start of the job."""
+    here = world()
+    return here.shares / here.initial
 
 
 class DistributedOptimizer(Optimizer, OptimizerWithStrategy):
@@ -158,8 +182,7 @@ class DistributedOptimizer(Optimizer, OptimizerWithStrategy):
         _check_training(gradient_predivide_factor, num_groups)
         self.__dict__ = vars(optimizer)
         self._optimizer = optimizer
-        workers = (process_set or global_process_set).size()
-        self._factors = (1 / gradient_predivide_factor, gradient_predivide_factor / workers, process_set)
+        self._factors = (1 / gradient_predivide_factor, gradient_predivide_factor / _count(process_set), process_set)
         optimizer.rescale_grad *= self._factors[1]
 
     def __getattr__(self, name: str) -> Any:
@@ -168,16 +191,17 @@ class DistributedOptimizer(Optimizer, OptimizerWithStrategy):
     @property
     def workers(self) -> int:
         """The number of workers over which gradients are averaged."""
-        return (self._factors[2] or global_process_set).size()
+        return _count(self._factors[2])
 
     def own_strategy(self) -> tuple[StepStrategy, Optimizer] | None:
         """All-reduce over all workers, or None for a process set, whose gradients `update` exchanges."""
         _, _, process_set = self._factors
-        if size() == 1 or process_set not in (None, global_process_set):
+        here = world()
+        if not here.has_others or process_set not in (None, global_process_set):
             return None
         optimizer = self.unwrapped()
-        optimizer.rescale_grad /= size()
-        return AllReduce(), optimizer
+        optimizer.rescale_grad /= here.initial
+        return _Average(), optimizer
 
     def unwrapped(self) -> Optimizer:
         """The wrapped optimizer."""
@@ -187,7 +211,7 @@ class DistributedOptimizer(Optimizer, OptimizerWithStrategy):
     def _reduce(self, grad: Any) -> None:
         grads = list(grad) if isinstance(grad, (list, tuple)) else [grad]
         before, _, process_set = self._factors
-        grouped_allreduce_(grads, False, prescale_factor=before, process_set=process_set)
+        grouped_allreduce_(grads, False, None, 0, before, 1 / _growth(), process_set)
 
     def create_state(self, index: Any, weight: NDArray) -> Any:
         """Create the state of one weight."""
@@ -206,3 +230,8 @@ class DistributedOptimizer(Optimizer, OptimizerWithStrategy):
         """Average the gradient, or each of a list, then update a weight that may have half precision."""
         self._reduce(grad)
         self._optimizer.update_multi_precision(index, weight, grad, state)
+
+
+def _count(process_set: ProcessSet | None) -> int:
+    """The number of workers in a process set, or at the start of the job."""
+    return world().initial if process_set in (None, global_process_set) else process_set.size()  # type: ignore[union-attr]

@@ -60,6 +60,11 @@ ALIASES = """
         import byteps.mxnet
         import horovod.mxnet as hvd
         assert hvd is neomx.horovod and byteps.mxnet is hvd
+        import horovod.mxnet.elastic
+        from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+        assert horovod.mxnet.elastic is hvd.elastic is mx.horovod.elastic is neomx.horovod.elastic
+        assert HorovodInternalError is hvd.HorovodInternalError is hvd.elastic.HorovodInternalError
+        assert HostsUpdatedInterrupt is hvd.elastic.HostsUpdatedInterrupt
         if sys.argv[2:]:
             assert spawned() == "neomx.ndarray"
         assert __file__ == sys.argv[0] and sys.path[1] == os.path.dirname(__file__)

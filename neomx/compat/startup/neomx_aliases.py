@@ -11,7 +11,8 @@ from types import ModuleType
 
 # Aliases and the modules they mean; parent packages without a counterpart become empty modules.
 MEANS = {"mxnet": "neomx", "horovod.mxnet": "neomx.horovod", "byteps.mxnet": "neomx.horovod"}
-EMPTY = ("horovod", "byteps")
+MEANS |= {"horovod.common.exceptions": "neomx.horovod.exceptions"}
+EMPTY = ("horovod", "horovod.common", "byteps")
 VERSION = "1.9.1"  # the MXNet version of this API, for programs that check it
 ROLES = "neomx.kvstore.roles"  # `import mxnet` in a server or scheduler process runs that role and exits
 NUMPY_NAMES = "neomx.compat.numpy_names"

@@ -87,8 +87,7 @@ class ShardedDataset(Dataset):
     @property
     def shares(self) -> int:
         """The number of workers whose batches are the batch of all: in an elastic job, the number at its start."""
-        limits = None if self._workers is None else self._workers.world.limits
-        return self.size if limits is None or limits.scales else limits.initial
+        return self.size if self._workers is None else self._workers.world.shares
 
     def __len__(self) -> int:
         return len(range(self.rank, len(self.dataset), self.size))
