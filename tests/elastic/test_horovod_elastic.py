@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from elastic.cluster import Cluster
+from cluster import Cluster
 from launching import LIMIT, neomx_run, write
 from workers import elastic_horovod as program
 
@@ -179,6 +179,26 @@ def test_restore_returns_to_the_last_commit(here):
         assert state.table["a"].asnumpy().tolist() == [1, 1]
     for first, second in zip(*results, strict=True):
         assert all((a == b).all() for a, b in zip(first, second, strict=True))
+
+
+def test_state_of_a_module(here):
+    data = mx.io.NDArrayIter(np.arange(24, dtype="float32").reshape(8, 3), np.zeros(8), 4)
+    module = mx.mod.Module(
+        mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2), name="softmax")
+    )
+    module.fit(data, num_epoch=1, optimizer="adam")
+    state = hvd.elastic.MXNetState(module, epoch=1)
+    results = []
+    for _ in range(2):
+        data.reset()
+        for batch in data:
+            module.forward_backward(batch)
+            module.update()
+        results.append({name: array.asnumpy() for name, array in module.get_params()[0].items()})
+        state.epoch = 2
+        state.restore()
+        assert state.epoch == 1
+    assert all((array == results[1][name]).all() for name, array in results[0].items())
 
 
 def test_accumulated_gradients_are_dropped(here):
