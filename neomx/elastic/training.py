@@ -536,12 +536,13 @@ class Elastic:
 
         Return None if they have gone on without this worker, and are past this part.
         """
-        return self._next(self._status(epoch=self._part), loss)
+        self._admits = False
+        return self._next(Status(self.steps, calls=self._calls, passes=self._begun, epoch=self._part), loss)
 
     def has_state(self) -> None:
         """Note that this worker has the state that the program has restored."""
-        generation = self._generations.current
-        self.steps, self._calls = generation.steps, generation.calls
+        now = self._generations.current
+        self.steps, self._calls, self._begun, self._history = now.steps, now.calls, now.passes, []
 
     # ---- the program ----
 

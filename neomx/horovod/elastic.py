@@ -35,6 +35,7 @@ from ..elastic.by_program import ByProgram, by_program, current
 from ..gluon import Block, Parameter, ParameterDict, Trainer
 from ..gluon.data import DataLoader
 from ..gluon.kinds import of_kind
+from ..module import BaseModule
 from ..ndarray import NDArray
 from ..optimizer.states import pack, unpack
 from .exceptions import HorovodInternalError, HostsUpdatedInterrupt
@@ -42,7 +43,8 @@ from .job import ELSE, meet
 
 __all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "MXNetState", "ObjectState", "State", "run"]
 
-_OWN = "training/worker/"  # the names of tensors that are not the same on all workers
+_TRAINING = "training/"  # how the names of tensors of the network and its Trainer start
+_OWN = (f"{_TRAINING}worker/0/grad/", f"{_TRAINING}worker/0/strategy/")  # those that are not the same on all workers
 Copy = tuple[dict[str, torch.Tensor], dict[str, Any]]  # tensors by name, and JSON values
 
 
@@ -174,31 +176,32 @@ class MXNetState(ObjectState):
     """The state of a network and its Trainer, with attributes as in ObjectState.
 
     `net` is a Block, or Parameters by name. `trainer` is a Trainer, such as `hvd.DistributedTrainer`. Its optimizer is
-    part of the state, with its learning rate. Random generators and gradients are not.
+    part of the state, with its learning rate. A Module with parameters and an optimizer takes the place of both. Random
+    generators are not part of the state.
     """
 
     def __init__(self, net: Any = None, trainer: Trainer | None = None, **kwargs: Any) -> None:
-        if trainer is not None and not isinstance(trainer, Trainer):
-            raise TypeError(f"trainer must be a Trainer, received {trainer!r:.80}")
-        self._trained = Training(_block_of(net), trainer)
+        module = net if isinstance(net, BaseModule) else None
+        self._training = Training(None if module is not None else _block_of(net), trainer, module)
         super().__init__(**kwargs)
 
     def _copy(self) -> Copy:
         tensors, facts = super()._copy()
-        copied, facts["training"] = self._trained.copy()
-        kept = {f"training/{name}": t for name, t in copied.items() if not name.startswith("worker/")}
-        return tensors | kept, facts
+        copied, facts["training"] = self._training.copy()
+        return tensors | {f"{_TRAINING}{name}": tensor for name, tensor in copied.items()}, facts
 
     def _put(self, tensors: Mapping[str, torch.Tensor], facts: dict[str, Any]) -> None:
         super()._put(tensors, facts)
-        values = self._trained.subject.values()
+        saved = _below(tensors, _TRAINING)
+        for name in [each for each in saved if each.startswith("optimizer/")]:
+            saved[name] = saved[name].clone()  # the optimizer goes on with these arrays
         # Parameters that got their shapes after the copy was made keep their values.
-        later = {f"param/{each.name}": each.arrays[0]._data.detach() for each in values}
-        mine = {name: tensor.clone() for name, tensor in _below(tensors, "training/").items()}  # states stay in use
-        self._trained.restore(content_of(later | mine, facts["training"]))
-        for each in values:
-            for gradient in each.gradients:
-                gradient[:] = 0
+        later = {each.name: each.tensor for each in self._training.pieces(0, 1)[0] if each.name.startswith("param/")}
+        self._training.restore(content_of(later | saved, facts["training"]))
+        for value in self._training.subject.values():
+            if f"worker/0/grad/{value.name}" not in saved:
+                for gradient in value.gradients:  # those that add up
+                    gradient[:] = 0
 
 
 class _Parameters(Block):
@@ -210,13 +213,10 @@ class _Parameters(Block):
             setattr(self, name, param)
 
 
-def _block_of(net: Any) -> Block | None:
-    """Return the Block of a state."""
-    if net is None or isinstance(net, Block):
-        return net
-    if isinstance(net, (dict, ParameterDict)) and all(isinstance(each, Parameter) for each in net.values()):
-        return _Parameters(dict(net.items()))
-    raise TypeError(f"net must be a Block or Parameters by name, received {net!r:.80}")
+def _block_of(net: Any) -> Any:
+    """Return Parameters by name as a Block, and other objects as they are."""
+    is_dict = isinstance(net, (dict, ParameterDict)) and all(isinstance(each, Parameter) for each in net.values())
+    return _Parameters(dict(net.items())) if is_dict else net
 
 
 def _position(loader: DataLoader, name: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import torch
 from .. import kvstore as kv
 from ..comm import compress
 from ..comm.rounds import Round
-from ..gluon.data.place import current_batch
 from ..gluon.parameter import Parameter
 from ..gluon.parameter_dict import ParameterDict
 from ..gluon.trainer import Trainer
@@ -138,19 +137,14 @@ class DistributedTrainer(Trainer):
         if here.is_elastic:
             strategy = _Average(compressor=None if packs is None else compress.make(packs), shows_sums=True)
             super().__init__(params, optimizer, optimizer_params, strategy)
+            counted = self._training.count_samples
+            # Fewer workers have larger parts of a batch of mx.dist.shard than programs may pass to `step`.
+            self._training.count_samples = lambda n: n if world().size == world().shares else counted(n)
         else:
             store = kv.create("horovod") if here.has_others else "device"
             super().__init__(params, optimizer, optimizer_params, store, packs, update_on_kvstore=False)
+            self._training.count_samples = lambda batch_size: batch_size
         self._scale /= here.initial
-        self._training.count_samples = lambda batch_size: batch_size
-
-    def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
-        """Average the gradients over the samples of all workers, `batch_size` of them here, and update."""
-        super().step(_of_start(batch_size), ignore_stale_grad)
-
-    def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
-        """Update with gradients that `allreduce_grads` has summed."""
-        super().update(_of_start(batch_size), ignore_stale_grad)
 
 
 class _Average(AllReduce):
@@ -165,17 +159,6 @@ def _growth() -> float:
     """The number of current workers with a full batch each, relative to that at the start of the job."""
     here = world()
     return here.shares / here.initial
-
-
-def _of_start(batch_size: float) -> float:
-    """Return the number of samples that this worker would have if the workers were those of the start of the job.
-
-    `mx.dist.shard` deals larger parts of a batch to fewer workers, unless `hvd.elastic.run` calls the program.
-    """
-    here, batch = world(), current_batch()
-    if here.size == here.shares or batch is None or batch.samples != batch_size:
-        return batch_size
-    return batch_size * here.size / here.shares
 
 
 class DistributedOptimizer(Optimizer, OptimizerWithStrategy):

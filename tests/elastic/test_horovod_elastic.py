@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from elastic.cluster import Cluster
+from cluster import Cluster
 from launching import LIMIT, neomx_run, write
 from workers import elastic_horovod as program
 
@@ -181,6 +181,26 @@ def test_restore_returns_to_the_last_commit(here):
         assert all((a == b).all() for a, b in zip(first, second, strict=True))
 
 
+def test_state_of_a_module(here):
+    data = mx.io.NDArrayIter(np.arange(24, dtype="float32").reshape(8, 3), np.zeros(8), 4)
+    module = mx.mod.Module(
+        mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2), name="softmax")
+    )
+    module.fit(data, num_epoch=1, optimizer="adam")
+    state = hvd.elastic.MXNetState(module, epoch=1)
+    results = []
+    for _ in range(2):
+        data.reset()
+        for batch in data:
+            module.forward_backward(batch)
+            module.update()
+        results.append({name: array.asnumpy() for name, array in module.get_params()[0].items()})
+        state.epoch = 2
+        state.restore()
+        assert state.epoch == 1
+    assert all((array == results[1][name]).all() for name, array in results[0].items())
+
+
 def test_accumulated_gradients_are_dropped(here):
     net = gluon.nn.Dense(1, in_units=2)
     net.initialize()
@@ -241,8 +261,8 @@ def test_run_calls_the_function_with_its_arguments(here):
 @pytest.mark.parametrize(
     ("kind", "words", "call"),
     [
-        (TypeError, "net must be a Block or Parameters by name", lambda: hvd.elastic.MXNetState([1])),
-        (TypeError, "trainer must be a Trainer, received 'sgd'", lambda: hvd.elastic.MXNetState(None, "sgd")),
+        (mx.MXNetError, "net must be a gluon Block, received a list", lambda: hvd.elastic.MXNetState([1])),
+        (mx.MXNetError, "trainer must be a gluon.Trainer, received a str", lambda: hvd.elastic.MXNetState(None, "sgd")),
         (ValueError, "'commit' of the state would hide a method", lambda: hvd.elastic.ObjectState(commit=1)),
         (TypeError, "attribute seen of the state is {1}", lambda: hvd.elastic.ObjectState(seen={1})),
         (TypeError, "train expects a state of hvd.elastic first", lambda: hvd.elastic.run(train)(3)),

@@ -62,7 +62,7 @@ convert: base context dtype formats io ndarray ops optimizer recordio symbol
 executor_manager: base context executor ndarray symbol
 image: base context formats io ndarray ops recordio
 initializer: base ndarray ops random registry
-kvstore: base comm context formats ndarray optimizer
+kvstore: base comm context formats ndarray ops optimizer
 numpy: base context dtype ndarray ops symbol
 operator: autograd base context dtype name ndarray ops symbol
 profiler: base comm formats ops symbol
@@ -77,7 +77,6 @@ callback: model
 check: base compat formats gluon initializer kvstore metric ops optimizer registry symbol
 # gluon: mx.dist.shard returns a part of a dataset
 dist: base comm gluon ndarray programs
-horovod: base comm events formats gluon kvstore ndarray optimizer process step
 model: base kvstore module ndarray process step symbol
 module: base callback comm context events executor executor_manager formats gluon initializer io kvstore metric model
     ndarray optimizer process step symbol
@@ -89,11 +88,12 @@ test_utils: autograd base context executor formats gluon io ndarray symbol util
 amp: base context dtype gluon module name ndarray ops symbol
 checkpoint: base comm context dtype events formats gluon io module ndarray ops optimizer process step
 distributed: dist gluon ndarray
-elastic: base checkpoint comm events gluon ops process
 rnn: base gluon initializer io model ndarray ops symbol
 contrib: amp autograd base gluon io module ndarray onnx registry symbol
+elastic: base checkpoint comm events gluon ops process
 parallel: amp autograd base comm context dist distributed dtype events formats gluon initializer io module ndarray ops
     optimizer process step
+horovod: base checkpoint comm context elastic events formats gluon kvstore module ndarray optimizer process step
 # monitor: flags follow from registered sinks; parallel, checkpoint: --layout and --resume are checked before the start
 launch: base checkpoint comm monitor parallel programs
 learn: autograd base comm context dist gluon metric name ndarray ops parallel random step symbol

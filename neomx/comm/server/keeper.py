@@ -391,7 +391,6 @@ class Keeper:
                 if self._chains.change(self.home, chain, chain.without(expected)):
                     _log.info("%s is lost: %s still holds shard %d", expected.name, self.me.name, self.home)
 
-
     def _forget_others(self, *neighbors: Holder | None) -> None:
         """Forget since when others than these were not connected."""
         for holder in [holder for holder in self._apart if holder not in neighbors]:
