@@ -144,9 +144,9 @@ class Simulation:
         """Do what each keeper does after a change of the chain."""
         for at, holder in enumerate(self.chain):
             expected = self.chain[at + 1] if at + 1 < len(self.chain) else None
-            if holder.after is not None and holder.after.follower is not expected:
-                if not (holder.after.is_new and expected is None):
-                    self.cut(holder.after)
+            is_other = holder.after is not None and holder.after.follower is not expected
+            if is_other and not (holder.after.is_new and expected is None):
+                self.cut(holder.after)
             if holder.after is None:
                 if expected is None:
                     holder.replica.release()

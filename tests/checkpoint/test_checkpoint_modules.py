@@ -1,5 +1,6 @@
 """Checkpoints of Modules: `fit` and own loops resume to the bit with every iterator whose position is known."""
 
+import contextlib
 import gzip
 import os
 import struct
@@ -134,7 +135,7 @@ class Training:
 
         schedule = mx.lr_scheduler.FactorScheduler(3, 0.8, base_lr=0.1)
         settings = {"momentum": 0.9, "lr_scheduler": schedule}
-        try:
+        with contextlib.suppress(Killed):
             self.module.fit(
                 self.data,
                 num_epoch=epochs,
@@ -145,8 +146,6 @@ class Training:
                 batch_end_callback=ended,
                 **options,
             )
-        except Killed:
-            pass
         self.ckpt.close()
         return self.weights()
 
@@ -344,10 +343,8 @@ def test_buckets(tmp_path):
                 ckpt.wait()
                 raise Killed
 
-        try:
+        with contextlib.suppress(Killed):
             module.fit(data, num_epoch=2, optimizer="adam", batch_end_callback=kill, eval_metric="loss")
-        except Killed:
-            pass
         ckpt.close()
         return {name: array.asnumpy() for name, array in module.get_params()[0].items()}
 

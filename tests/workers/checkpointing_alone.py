@@ -1,7 +1,7 @@
 """Trains without a word about checkpoints; run by tests/checkpoint/test_checkpoint_programs.py.
 
-Arguments: file for the weights, step to kill itself at (0: none), signal, and what trains: "epochs" or "range" (a Trainer
-in such a loop), "fit" (a Module), "feedforward", or "iterator" (a Trainer and an iterator, which is refused).
+Arguments: file for the weights, step to kill itself at (0: none), signal, and what trains: "epochs" or "range" (a
+Trainer in such a loop), "fit" (a Module), "feedforward", or "iterator" (a Trainer and an iterator, which is refused).
 """
 
 import os
