@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from fake_job import Process, Store, Tree
-from launching import FAMILY, LIMIT, assert_they_go, family_of, launcher, until, write
+from launching import FAMILY, LIMIT, alive, assert_they_go, family_of, launcher, until, write
 
 from neomx.comm.child import Command
 from neomx.comm.store import Member
@@ -234,7 +234,7 @@ def script(tmp_path):
 
 @pytest.fixture
 def fake_ssh(tmp_path, monkeypatch):
-    """A substitute for ssh: another session, connected by pipes only. A file 'down-HOST' makes a host unreachable."""
+    """A substitute for ssh, which becomes the command. A file 'down-HOST' makes a host unreachable."""
     path = tmp_path / "ssh"
     path.write_text(
         f"#!/bin/sh\nhost=$1\nshift\nif [ -e {tmp_path}/down-$host ]; then echo no route to $host >&2; exit 255; fi\n"
@@ -245,12 +245,17 @@ def fake_ssh(tmp_path, monkeypatch):
     return path
 
 
+# Workers that say where they are, and whether they get SIGTERM. With --checkpoint it makes all workers save and end, so
+# the loss of a host must not send it.
 PLACES = """
-    import os, sys, time
+    import os, signal, sys, time
     member, here = os.environ["RANK"], sys.argv[1]
+    signal.signal(signal.SIGTERM, lambda *_: (open(f"{here}/told-{member}", "w").close(), os._exit(0)))
     names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NEOMX_NODE NEOMX_NODES NEOMX_JOINS".split()
     print("place", *[os.environ.get(name) for name in names], flush=True)
-    open(f"{here}/worker-{member}", "w").close()
+    with open(f"{here}/part-{member}", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(f"{here}/part-{member}", f"{here}/worker-{member}")
     while not os.path.exists(f"{here}/end"):
         time.sleep(0.02)
 """
@@ -269,6 +274,7 @@ def test_killed_launcher_of_a_host_is_replaced(script, fake_ssh, tmp_path):
         (tmp_path / "end").touch()
         out, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, err
+    assert list(tmp_path.glob("told-*")) == []
     assert "place 0 3 0 1 0 2 None" in out and "[1] place 1 3 0 2 1 2 None" in out
     assert {"[3] place 3 3 0 2 2 2 1", "[4] place 4 3 1 2 2 2 1"} <= set(out.splitlines()) or {
         "[4] place 4 3 0 2 2 2 1", "[3] place 3 3 1 2 2 2 1"
@@ -276,7 +282,8 @@ def test_killed_launcher_of_a_host_is_replaced(script, fake_ssh, tmp_path):
     assert "127.0.0.1 is lost (" in err and "and with it workers 1, 2. 1 worker remains" in err
 
 
-def test_hosts_from_a_script_come_and_go(script, fake_ssh, tmp_path, monkeypatch):
+@pytest.mark.parametrize("saves", [False, True])
+def test_hosts_from_a_script_come_and_go(script, fake_ssh, tmp_path, saves):
     listed = tmp_path / "hosts.sh"
     listed.write_text(f"#!/bin/sh\ncat {tmp_path}/list\n")
     listed.chmod(0o755)
@@ -286,15 +293,18 @@ def test_hosts_from_a_script_come_and_go(script, fake_ssh, tmp_path, monkeypatch
         os.rename(tmp_path / "next", tmp_path / "list")
 
     lists("localhost:1\n")
-    with launcher("-n", "1:3", "--elastic", "--hosts-from", listed, script(PLACES), tmp_path) as process:
+    options = ["--checkpoint", tmp_path / "saved"] if saves else []
+    with launcher("-n", "1:3", "--elastic", "--hosts-from", listed, *options, script(PLACES), tmp_path) as process:
         assert until(lambda: places(tmp_path) == {"worker-0"})
         lists("localhost:1\n127.0.0.1:4\n")
         assert until(lambda: places(tmp_path) == {"worker-0", "worker-1", "worker-2"})
         lists("127.0.0.1:4\n")
         assert until(lambda: "worker-3" in places(tmp_path))
+        assert until(lambda: not alive(int((tmp_path / "worker-0").read_text())))
         (tmp_path / "end").touch()
         out, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, err
+    assert [file.name for file in tmp_path.glob("told-*")] == ([] if saves else ["told-0"])
     assert "127.0.0.1 joins the job, with room for 4 workers" in err
     assert "localhost has left the list of hosts: ending worker 0" in err
     assert "place 0 1 0 1 0 1 None" in out and "[3] place 3 1 2 4 1 1 1" in out

@@ -66,7 +66,8 @@ def script(tmp_path, sshd, monkeypatch):
 
 
 PLACE = """
-    import os, sys, time
+    import os, signal, sys, time
+    signal.signal(signal.SIGTERM, lambda *_: (open(f"{sys.argv[1]}/told", "w").close(), os._exit(0)))
     names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NEOMX_NODE NEOMX_NODES TOKEN".split()
     print("place", *[os.environ[name] for name in names], *sys.argv[2:], os.getcwd(), flush=True)
     open(f"{sys.argv[1]}/worker-{os.environ['RANK']}", "w").close()
@@ -126,6 +127,7 @@ def test_elastic_job_goes_on_when_a_connection_is_lost(script, tmp_path):
         _, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, err
     assert "localhost is lost (" in err and "and with it workers 1, 2. 1 worker remains" in err
+    assert not (tmp_path / "told").exists()  # SIGTERM would make all workers of a job with --checkpoint save and end
 
 
 def _client_of(launcher_pid, host):
