@@ -1,5 +1,6 @@
 """Substitutes for the store and the processes of a job, for tests of a launcher's decisions."""
 
+import dataclasses
 import json
 
 from neomx.comm.child import Failure
@@ -24,6 +25,10 @@ class Store:
 
     def mark_gone(self, name, code=None, why=""):
         self.gone[name] = why
+
+    def lose(self, name, why):
+        """Make the connection of a member end."""
+        self.members[name] = dataclasses.replace(self.members[name], state="gone", why=why)
 
     def roster(self):
         return self.members

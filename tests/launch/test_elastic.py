@@ -317,7 +317,7 @@ def test_other_nodes_get_orders_and_report_exits():
 def test_job_goes_on_without_a_lost_node():
     job = Job(2, 2, most=3)
     assert job.store.orders(1)[0]["member"] == 2
-    job.store.members["node 1"].go("its connection broke")
+    job.store.lose("node 1", "its connection broke")
     job.verdict.tick()
     lost = "host 1 is lost (its launcher is gone: its connection broke), and with it worker 2. 2 workers remain"
     assert job.verdict.news() == [f"{lost}; other hosts have room for 0 replacements"]
@@ -333,7 +333,7 @@ def test_job_goes_on_without_a_lost_node():
 
 def test_loss_of_all_nodes_with_room_fails_the_job():
     job = Job(1, 1, least=2)
-    job.store.members["node 1"].go("its connection broke")
+    job.store.lose("node 1", "its connection broke")
     job.verdict.tick()
     assert job.is_over
     said = job.verdict.report(job.verdict.failure())
@@ -353,10 +353,10 @@ WORKER = """
     from neomx.comm.store import StoreClient
     from neomx.comm.world import discover
 
-    world = discover()
+    world, member = discover(), int(os.environ["RANK"])
     joins = "NEOMX_JOINS" in os.environ
     store = StoreClient(world.store, world.secret)
-    store.join(f"worker {world.rank}")
+    store.join(f"worker {member}")
 
     def members():
         return json.loads(store.get("elastic/generation"))["members"]
@@ -371,16 +371,16 @@ def test_program_ends_well_although_a_worker_is_killed(script, capfd, tmp_path):
     path = script(
         WORKER
         + """
-    if world.rank == 1:
+    if member == 1:
         os.kill(os.getpid(), 9)
-    if world.rank == 0:  # waits for the replacement, admits it, and leaves the spare waiting
+    if member == 0:  # waits for the replacement, admits it, and leaves the spare waiting
         wait(lambda: "worker 3" in store.roster() and "worker 2" in store.roster())
         assert store.roster()["worker 1"]["state"] == "gone"
         store.set("elastic/generation", json.dumps({"number": 1, "members": [0, 3]}))
         store.set("elastic/over", b"1")
     else:
         wait(lambda: store.check(["elastic/over"]))
-    print("worker", world.rank, "of", world.size, joins, members(), os.environ["NEOMX_ELASTIC_MAX"])
+    print("worker", member, "of", os.environ["WORLD_SIZE"], joins, members(), os.environ["NEOMX_ELASTIC_MAX"])
     store.close()
     """
     )
@@ -422,7 +422,7 @@ def test_silent_worker_is_killed_and_replaced(script, capfd, monkeypatch):
     path = script(
         WORKER
         + """
-    if world.rank == 1:
+    if member == 1:
         os.kill(os.getpid(), 19)  # stops
     else:
         wait(lambda: "worker 2" in store.roster())
@@ -439,8 +439,8 @@ def test_same_error_ends_the_job_with_its_exit_code(script, capfd):
     path = script(
         WORKER
         + """
-    wait(lambda: len(store.roster()) == world.size)
-    store.set(f"elastic/failed/{world.rank}", json.dumps({"step": 4, "error": "ValueError: no good"}))
+    wait(lambda: len(store.roster()) == int(os.environ["WORLD_SIZE"]))
+    store.set(f"elastic/failed/{member}", json.dumps({"step": 4, "error": "ValueError: no good"}))
     raise ValueError("no good")
     """
     )

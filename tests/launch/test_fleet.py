@@ -148,7 +148,7 @@ def test_hosts_come_and_go_with_the_list():
 def test_lost_host_is_reported_once_and_tried_again():
     job = Job(alpha=2, beta=2)
     job.connect(0, 1)
-    job.store.members["node 1"].go("its connection broke")
+    job.store.lose("node 1", "its connection broke")
     said = job.tick()
     assert said[0].startswith("beta is lost (its launcher is gone: its connection broke), and with it workers 2, 3. 2 ")
     assert job.end(1, -9) == [] and job.launched[2:] == [(2, "beta", 2)]
