@@ -5,7 +5,7 @@ ORACLE_PYTHON ?= python3.11
 export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, which need not all compile every file
 
-.PHONY: help demo test quick sweep coverage fuzz test-isa dist test-wheel check style types imports secrets audit format oracle record bench bench-dist bench-layouts bench-versions figures tasks render companions docs docs-serve clean
+.PHONY: help demo test quick sweep coverage fuzz faults test-isa dist test-wheel check style types imports secrets audit format oracle record bench bench-dist bench-elastic bench-layouts bench-versions figures tasks render companions docs docs-serve clean
 
 # List the targets.
 help:
@@ -48,6 +48,12 @@ fuzz: .venv/installed
 	status=0; for runner in $$(grep -l '^def main' tests/fuzz/*.py); do \
 		.venv/bin/python $$runner --cases $(CASES) --seconds $(SECONDS) --seed $(SEED) || status=1; \
 	done; exit $$status
+
+# Let workers of elastic jobs fail, at random phases; `make test` has a few of these rows.
+# SEED, ROWS and SECONDS choose others.
+ROWS ?= 500
+faults: .venv/installed
+	.venv/bin/python tests/elastic/faults.py --rows $(ROWS) --seed $(SEED) --seconds $(SECONDS)
 
 # Run the numeric tests with each instruction set that this CPU has.
 test-isa: .venv/installed
@@ -129,6 +135,10 @@ bench: .venv/installed .venv-oracle/installed
 bench-dist: .venv/installed .venv-oracle/installed
 	.venv/bin/python benchmarks/dist.py --oracle .venv-oracle/bin/python
 
+# Kill workers of neomx, torch elastic and torchft, and measure when the others go on.
+bench-elastic: .venv/installed .venv-torchft/installed
+	.venv/bin/python benchmarks/elastic.py
+
 # Measure layouts on two workers against the same programs in plain torch.
 bench-layouts: .venv/installed
 	.venv/bin/python benchmarks/layouts.py
@@ -182,6 +192,12 @@ docs docs-serve: export NO_MKDOCS_2_WARNING = 1
 	.venv-audit/bin/pip install --quiet pip-audit==2.10.1
 	touch $@
 
+.venv-torchft/installed:
+	$(PYTHON) -m venv .venv-torchft
+	.venv-torchft/bin/pip install --quiet torch==2.13.0 numpy requests opentelemetry-api opentelemetry-sdk opentelemetry-exporter-otlp
+	.venv-torchft/bin/pip install --quiet --no-deps torchft==0.2.0
+	touch $@
+
 .venv-oracle/installed:
 	$(ORACLE_PYTHON) -m venv .venv-oracle
 	.venv-oracle/bin/pip install --quiet mxnet==1.9.1 'numpy<1.24'
@@ -195,4 +211,4 @@ docs docs-serve: export NO_MKDOCS_2_WARNING = 1
 
 # Remove virtual environments, caches and what was built.
 clean:
-	rm -rf .venv .venv-audit .venv-companions .venv-oracle build dist *.egg-info .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit .venv-companions .venv-oracle .venv-torchft build dist *.egg-info .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -372,13 +372,15 @@ def is_stopped(pid):
 
 
 def processes_of(sessions):
-    """Return the processes of these sessions that run."""
+    """Return the workers and their children in these sessions that run."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, IndexError):
             with open(f"/proc/{name}/stat") as file:
                 words = file.read().rpartition(")")[2].split()
-            if int(words[3]) in sessions and words[0] not in "ZX":
+            with open(f"/proc/{name}/cmdline") as file:
+                is_worker = "forking.py" in file.read()  # another process may have got the id of a session
+            if is_worker and int(words[3]) in sessions and words[0] not in "ZX":
                 found.append(int(name))
     return found
 
