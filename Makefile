@@ -194,7 +194,7 @@ docs docs-serve: export NO_MKDOCS_2_WARNING = 1
 
 .venv-torchft/installed:
 	$(PYTHON) -m venv .venv-torchft
-	.venv-torchft/bin/pip install --quiet torch==2.13.0 numpy requests opentelemetry-api opentelemetry-sdk opentelemetry-exporter-otlp
+	.venv-torchft/bin/pip install --quiet torch==2.13.0 numpy requests opentelemetry-api opentelemetry-sdk opentelemetry-exporter-otlp-proto-http
 	.venv-torchft/bin/pip install --quiet --no-deps torchft==0.2.0
 	touch $@
 
