@@ -29,6 +29,7 @@ MEANING = {
     "NEOMX_CHECKPOINT": "the directory in which programs save checkpoints by themselves",
     "NEOMX_CHECKPOINT_EVERY": "steps between two checkpoints",
     "NEOMX_CHECKPOINT_KEEP": "number of checkpoints that are kept",
+    "NEOMX_PEER_COPIES": "number of workers that keep a copy of each worker's part of a checkpoint",
     "NEOMX_RESUME": "the directory from which programs resume, or auto",
     **dict.fromkeys(
         ("NEOMX_STORE", "NEOMX_JOB", "NEOMX_ROLE", "NEOMX_NODE", "NEOMX_NODES", "NEOMX_SERVERS", "NEOMX_SERVER_ID")

@@ -11,7 +11,8 @@ event          fields                                                      emitt
 `pass`         loader                                                      a DataLoader, before it starts a pass
 `epoch`        loader, number (from 0), steps, samples over all workers    a DataLoader that is iterated; steps is
                (None if unknown), total epochs if known                    the maximum over workers
-`batch`        loader, batch (gluon.data.place.Batch)                      a DataLoader, when the batch is done
+`batch_begin`  loader, batch (gluon.data.place.Batch)                      a DataLoader, before it yields the batch
+`batch`        loader, batch                                               a DataLoader, when the batch is done
 `epoch_end`    loader, number                                              a DataLoader, at its end or a `break`
 `forward`      seconds                                                     `autograd.record()`, at the block's end
 `backward`     seconds                                                     `autograd.backward`
@@ -19,6 +20,13 @@ event          fields                                                      emitt
                samples (of all workers, -1 if unknown)                     summed over workers
 `trainer`      trainer                                                     a Trainer, when it is created
 `step`         samples (the batch_size argument), seconds, trainer         `Trainer.step` and `update`, at their ends
+`generation`   number, members, lost, joined, seconds                      an elastic job, when its workers have
+                                                                           changed
+`layout_begin` trainer                                                     a Trainer, before its first step applies
+                                                                           a layout
+`layout`       trainer                                                     a Trainer, after that
+`fit`          run                                                         `Module.fit`, when it begins
+`trained`      run, number, batches                                        `Module.fit`, after each batch
 `metrics`      values: {name: number or array}                             `mx.monitor.report`, `Module.fit` and
                                                                            `Estimator.fit` after each batch
 `hvd`          call, waiting (for all workers), seconds (including it)     each collective call of `neomx.horovod`

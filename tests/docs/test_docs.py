@@ -152,7 +152,7 @@ def test_commands_on_pages_are_valid(tmp_path, monkeypatch):
 
 def test_few_blocks_are_not_run_and_each_has_a_reason():
     left_out = [block for page in PAGES for block in blocks(page) if block.not_run]
-    assert len(left_out) == 7, "change this number only for a block that cannot run"
+    assert len(left_out) == 8, "change this number only for a block that cannot run"
     assert all(len(block.not_run) > 20 for block in left_out)
 
 
