@@ -37,6 +37,7 @@ BENCHMARKS = {
     "np_step": Benchmark((), 0.2),
     "workers": Benchmark((), 1.5),
     "dist": Benchmark((ORACLE, "--rounds", "7"), 6),
+    "server_replicas": Benchmark((), 2),
     "layouts": Benchmark(("--rounds", "7"), 4),
     "tasks": Benchmark((), 2.3),
     "flood": Benchmark(("--at", "store", "server", "worker", "--rounds", "6"), 1.7),

@@ -275,6 +275,14 @@ def dist_sentence(result: Result) -> str:
     return wrapped(f"On two workers, a step of an MLP of 10 million parameters takes {said}.")
 
 
+@block("replicas-sentence", "server_replicas")
+def replicas_sentence(result: Result) -> str:
+    """What a second holder of each parameter costs while nothing fails."""
+    parts = [f"{amount(row.ours, 's')} instead of {amount(row.theirs, 's')} with `{row.what}`" for row in result.rows]
+    text = f"With two holders a step takes {listed(parts)}, {listed([ratio(row) for row in result.rows])} of the time"
+    return wrapped(f"{text}. Measured on {where(result)}.")
+
+
 @block("layouts-table", "layouts")
 def layouts_table(result: Result) -> str:
     """All layouts, a Block and a torch module against torch."""
@@ -483,6 +491,11 @@ SECTIONS = {
         by all-reduce and with two parameter servers, against torch's DDP (bucket views, fused SGD) and MXNet. Two
         machines are network namespaces that are joined by a link of 1 Gbit/s.""",
         "s",
+    ),
+    "server_replicas": Section(
+        "Replicas of servers",
+        """The training steps of the section above on two workers and two servers, with `--server-replicas 2` against
+        the same without. Nothing fails. Both jobs run at the same time and step in turns.""",
     ),
     "layouts": Section(
         "Layouts",

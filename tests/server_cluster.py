@@ -1,10 +1,15 @@
-"""Servers and workers of a job as threads of this process, so that tests can end servers at chosen moments."""
+"""Servers and workers of a job as threads of this process, so that tests can end servers at chosen moments.
+
+A moment is a frame that is about to be sent. `at_frame` and `Disorder` act there, before it is sent.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import random
 import secrets
+import socket
 import threading
 import time
 
@@ -17,6 +22,7 @@ from neomx.comm import compress, listener, wire
 from neomx.comm.chain import Chains, host_key
 from neomx.comm.server import Directory, KeyAllocator, KeySpec, Process, SparseRows, open_client, service_name
 from neomx.comm.store import PeerError, StoreClient, StoreServer
+from neomx.comm.wire.frames import Connection
 from neomx.comm.world import World
 from neomx.kvstore.server import OptimizerRule
 from neomx.optimizer import states
@@ -84,6 +90,7 @@ class Cluster:
         self.servers = {}
         self.clients = {}
         self._stores = []
+        self._own = StoreClient(self.store.address, self.secret, timeout)
 
     def __enter__(self):
         for number in range(self.count):
@@ -94,10 +101,11 @@ class Cluster:
         for client in self.clients.values():
             with contextlib.suppress(Exception):
                 client.close()
+        for store in self._stores:  # servers see that all workers have ended
+            store.close()
         for server in list(self.servers.values()):
             server.close()
-        for store in self._stores:
-            store.close()
+        self._own.close()
         self.store.close()
 
     def world(self, role, rank):
@@ -129,16 +137,27 @@ class Cluster:
         return client
 
     def chains(self):
-        return [Chains(self._stores[0]).read(shard) for shard in range(self.count)]
+        return [Chains(self._own).read(shard) for shard in range(self.count)]
 
     def holders(self):
         return [[holder.server for holder in chain.holders] if chain else [] for chain in self.chains()]
 
-    def await_holders(self, count=None):
-        """Wait until each shard has as many holders as it should."""
+    def may_end(self, number):
+        """Whether each shard has another holder, which runs."""
+        alive = {n: server.process.host["life"] for n, server in self.servers.items() if n != number}
+        return all(
+            chain is not None and any(alive.get(holder.server) == holder.life for holder in chain.holders)
+            for chain in self.chains()
+        )
+
+    def await_holders(self, *expected):
+        """Wait until each shard has as many holders as it should, or exactly the expected ones."""
         limit = time.monotonic() + LIMIT
-        while any(len(each) < (count or self.replicas) for each in self.holders()):
-            assert time.monotonic() < limit, self.holders()
+        while True:
+            found = self.holders()
+            if found == list(expected) or (not expected and all(len(each) == self.replicas for each in found)):
+                return
+            assert time.monotonic() < limit, found
             time.sleep(0.01)
 
 
@@ -153,9 +172,9 @@ def gradients(step, rank, shapes=None):
 class Worker:
     """A training worker: its client, and what it has pulled."""
 
-    def __init__(self, cluster, rank, staleness=0, optimizer=None):
+    def __init__(self, cluster, rank, staleness=0, optimizer=None, space=0):
         self.rank = rank
-        self.client = cluster.client(rank, staleness)
+        self.client = cluster.client(rank, staleness, space)
         allocator = KeyAllocator(cluster.count, bound=1000)
         first = gradients(7777, 0)
         specs = [KeySpec(key, tuple(v.shape), v.dtype, allocator.allocate(v.shape, 4)) for key, v in first.items()]
@@ -193,6 +212,114 @@ class Worker:
         self.push(step)
         self.commit()
         return self.pull()
+
+
+def ones(step, rank):
+    return {key: torch.ones(shape) for key, shape in SHAPES.items()}
+
+
+class Watched:
+    """Calls `before(kind)` before each frame is sent by any process, within the block."""
+
+    def __init__(self, before):
+        self._before, self._send = before, Connection.send
+
+    def __enter__(self):
+        watched = self
+
+        def send(connection, kind, *args):
+            if not threading.current_thread().name.startswith("test action"):
+                watched._before(kind)
+            return watched._send(connection, kind, *args)
+
+        Connection.send = send
+        return self
+
+    def __exit__(self, *_):
+        Connection.send = self._send
+
+
+def aside(act):
+    """Run an action to its end in another thread, which is not watched."""
+    thread = threading.Thread(target=act, name="test action")
+    thread.start()
+    thread.join(LIMIT)
+
+
+@contextlib.contextmanager
+def at_frame(kind, count, act):
+    """Within the block, act once, before the count-th frame of this kind is sent."""
+    left, guard = [count], threading.Lock()
+
+    def before(sent):
+        if sent == kind:
+            with guard:
+                left[0] -= 1
+                now = left[0] == 0
+            if now:
+                aside(act)
+
+    with Watched(before):
+        yield lambda: left[0] <= 0
+
+
+class Disorder:
+    """Ends and starts servers and breaks connections, at random frames. Each shard keeps a holder."""
+
+    def __init__(self, cluster, seed, mean):
+        self.cluster, self.random, self.mean = cluster, random.Random(seed), mean
+        self.events = []
+        self._left = self.random.randrange(1, 2 * mean)
+        self._guard = threading.Lock()
+        self._acting = False
+
+    def before(self, kind):
+        with self._guard:
+            self._left -= 1
+            if self._left > 0 or self._acting:
+                return
+            self._acting = True
+            self._left = self.random.randrange(1, 2 * self.mean)
+        aside(self.act)
+
+    def act(self):
+        try:
+            self._act()
+        finally:
+            self._acting = False
+
+    def _act(self):
+        cluster, dice = self.cluster, self.random.random()
+        ended = [number for number in range(cluster.count) if number not in cluster.servers]
+        if dice < 0.15:
+            server = self.random.choice(self.random.choice(list(cluster.clients.values())).servers)
+            self.events.append("a worker's connection breaks")
+            with contextlib.suppress(OSError):
+                server.link.connection._sock.shutdown(socket.SHUT_RDWR)
+        elif dice < 0.25:
+            keeper = self.random.choice(
+                list(self.random.choice(list(cluster.servers.values())).process._keepers.values())
+            )
+            following = keeper._next
+            if following is not None:
+                self.events.append("a connection between servers breaks")
+                following.connection.close()
+        elif ended and dice < 0.7:
+            self.events.append(f"start {ended[0]}")
+            cluster.start(ended[0])
+        else:
+            left = [number for number in list(cluster.servers) if cluster.may_end(number)]
+            if left:
+                number = self.random.choice(left)
+                self.events.append(f"kill {number}")
+                cluster.kill(number)
+
+    @contextlib.contextmanager
+    def reigning(self):
+        with Watched(self.before):
+            yield self
+        while self._acting:
+            time.sleep(0.01)
 
 
 def together(*calls):

@@ -144,9 +144,10 @@ class Simulation:
         """Do what each keeper does after a change of the chain."""
         for at, holder in enumerate(self.chain):
             expected = self.chain[at + 1] if at + 1 < len(self.chain) else None
-            is_other = holder.after is not None and holder.after.follower is not expected
-            if is_other and not (holder.after.is_new and expected is None):
-                self.cut(holder.after)
+            after = holder.after
+            is_filled = after is not None and after.is_new and expected is None
+            if after is not None and after.follower is not expected and not is_filled:
+                self.cut(after)
             if holder.after is None:
                 if expected is None:
                     holder.replica.release()
@@ -353,8 +354,15 @@ class Simulation:
 def described(shard):
     """Return the optimizer's states as values that can be compared."""
     found, optimizer = states.loads(shard.rule.states())
-    told = {key: None if state is None else state.asnumpy().tolist() for key, state in sorted(found.items())}
+    told = {key: plain(state) for key, state in sorted(found.items())}
     return told, dict(optimizer._index_update_count), optimizer.num_update
+
+
+def plain(state):
+    """Return the state of a weight as lists."""
+    if isinstance(state, (tuple, list)):
+        return [plain(each) for each in state]
+    return state if state is None else state.asnumpy().tolist()
 
 
 def undisturbed(simulation):
