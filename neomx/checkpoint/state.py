@@ -159,12 +159,12 @@ class Training:
         subject, strategy = self.subject, self.subject.strategy
         same = self._is_same(content, workers)
         values = {
-            value.name: [_array(content, name) for name in _sources(content, value, rank, workers)]
+            value.name: [array_of(content, name) for name in _sources(content, value, rank, workers)]
             for value in self._expected(content)
         }
         subject.put(values)
         if strategy is not None:
-            arrays = {name: _array(content, f"optimizer/{name}") for name in self._optimizer_regions(content)}
+            arrays = {name: array_of(content, f"optimizer/{name}") for name in self._optimizer_regions(content)}
             strategy.weights_were_restored()
             strategy.take_packed_states(content.facts["optimizer"], arrays)
         subject.take_extras(content.facts)
@@ -356,7 +356,8 @@ def _whole(array: NDArray) -> NDArray:
     return NDArray(array._data.detach(), array._ctx)
 
 
-def _array(content: Content, name: str) -> NDArray:
+def array_of(content: Content, name: str) -> NDArray:
+    """Return a tensor that was read, as an array: row-sparse if it was."""
     tensor = content.tensors[name]
     shape = content.facts.get("sparse", {}).get(name)
     if shape is None:

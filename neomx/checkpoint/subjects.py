@@ -23,7 +23,6 @@ from ..step import OneDevice, StepStrategy
 from ..step.trained import Training
 from .manifest import CheckpointError
 
-
 _APART = (
     "with kvstore=None each context trains parameters of its own, of which a checkpoint cannot save more than one. Use "
     "kvstore='device'"
