@@ -30,6 +30,7 @@ MEANING = {
     "NEOMX_CHECKPOINT_EVERY": "steps between two checkpoints",
     "NEOMX_CHECKPOINT_KEEP": "number of checkpoints that are kept",
     "NEOMX_RESUME": "the directory from which programs resume, or auto",
+    "NEOMX_PEER_COPIES": "1 makes workers keep copies of checkpoints of each other in memory",
     **dict.fromkeys(
         ("NEOMX_STORE", "NEOMX_JOB", "NEOMX_ROLE", "NEOMX_NODE", "NEOMX_NODES", "NEOMX_SERVERS", "NEOMX_SERVER_ID"),
         _JOB,
