@@ -175,10 +175,10 @@ class Checkpointer:
         if self._copies is not None:
             self._writer.wait()
             self._copies.make_room()
-        pieces, facts, mine = self._training.pieces(workers.rank, workers.size)
+        fragments, facts, mine = self._training.fragments(workers.rank, workers.size)
         facts |= {**place.facts(), "extra": self.extra, "counters": {"steps": self.steps}}
         of_worker, more = place.of_worker(workers.rank)
-        chosen, several = workers.assign([*pieces, *more])
+        chosen, several = workers.assign([*fragments, *more])
         said: dict[str, Any] = {"worker": {**mine, **of_worker}}
         if self._copies is not None:  # they have no manifest
             said |= {"shared": several, "facts": facts}

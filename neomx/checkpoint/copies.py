@@ -35,16 +35,16 @@ _PATH = "a part in memory"
 
 
 @dataclass
-class Part:
+class Copied:
     """The bytes of the file of a worker."""
 
     step: int
     rank: int
     content: torch.Tensor  # bytes
-    _header: tuple[dict[str, str], dict[str, safetensors.Entry]] | None = None
+    _header: tuple[dict[str, str], dict[str, safetensors.Location]] | None = None
 
     @property
-    def header(self) -> tuple[dict[str, str], dict[str, safetensors.Entry]]:
+    def header(self) -> tuple[dict[str, str], dict[str, safetensors.Location]]:
         """The metadata, and the arrays by name."""
         if self._header is None:
             memory = safetensors.bytes_of(self.content)
@@ -61,8 +61,8 @@ class Copies:
     """The parts that this worker keeps for a directory of checkpoints."""
 
     group: Group
-    own: dict[int, Part] = field(default_factory=dict)  # by step
-    neighbors: dict[int, Part] = field(default_factory=dict)
+    own: dict[int, Copied] = field(default_factory=dict)  # by step
+    neighbors: dict[int, Copied] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._distance = distance(self.group.hosts)
@@ -74,7 +74,7 @@ class Copies:
 
     def exchange(self, snapshot: Snapshot) -> None:
         """Keep a snapshot, and give a copy of it to the neighbor. Called in the background, on all workers."""
-        _keep(self.own, Part(snapshot.step, snapshot.rank, snapshot.content))
+        _keep(self.own, Copied(snapshot.step, snapshot.rank, snapshot.content))
         group = self.group
         splits = [0] * group.size
         splits[(group.rank + self._distance) % group.size] = snapshot.size
@@ -84,7 +84,7 @@ class Copies:
             _log.warning("the copies in memory of step %d are not complete: %s", snapshot.step, error)
             return
         source = next(rank for rank, size in enumerate(sizes) if size)
-        _keep(self.neighbors, Part(snapshot.step, source, received))
+        _keep(self.neighbors, Copied(snapshot.step, source, received))
 
     # ---- handing back ----
 
@@ -114,7 +114,7 @@ class Copies:
             splits[owner] = sent.numel()
             received, _ = group.all_to_all(sent, splits, f"the part of worker {owner}")
             if group.rank == owner:
-                _keep(self.own, Part(step, owner, received))
+                _keep(self.own, Copied(step, owner, received))
                 _log.info("worker %d got its part of step %d back from worker %d", owner, step, source)
 
     def content(self, step: int, layout: str) -> Content:
@@ -134,7 +134,7 @@ class Copies:
         facts = merged_facts([each["facts"] for each in (all_told if layout else all_told[:1])])
         return Content(step, group.size, facts, forms, lambda rank: all_told[rank]["worker"], read, layout)
 
-    def _fill(self, mine: Part, stored: dict[str, Stored], alike: set[str], wanted: Wanted) -> dict[str, torch.Tensor]:
+    def _fill(self, mine: Copied, stored: dict[str, Stored], alike: set[str], wanted: Wanted) -> dict[str, torch.Tensor]:
         """Return tensors: from this worker's part, or from that of another one if several workers need them."""
         group, here = self.group, views(mine.content, mine.header[1])
         places = {
@@ -184,7 +184,7 @@ def copies_of(url: str) -> Copies:
     return found
 
 
-def _keep(parts: dict[int, Part], part: Part) -> None:
+def _keep(parts: dict[int, Copied], part: Copied) -> None:
     parts[part.step] = part
     for step in sorted(parts)[:-_KEPT]:
         del parts[step]

@@ -125,7 +125,7 @@ class Manifest:
         for name, file in mine.items():
             check_size(storage, f"{folder}/{name}", file)
         blocks = [(f"{folder}/{name}", file, at) for name, file in mine.items() for at in range(len(file.sha256))]
-        with Threads() as pool:
+        with BlockThreads() as pool:
             for done in [pool.submit(_verify, storage, *block, pool) for block in blocks]:
                 done.result()
 
@@ -164,11 +164,11 @@ def read_block(storage: Storage, path: str, file: File, number: int, buffer: mem
     return block
 
 
-def _verify(storage: Storage, path: str, file: File, number: int, pool: Threads) -> None:
+def _verify(storage: Storage, path: str, file: File, number: int, pool: BlockThreads) -> None:
     read_block(storage, path, file, number, pool.buffer())
 
 
-class Threads(ThreadPoolExecutor):
+class BlockThreads(ThreadPoolExecutor):
     """A few threads that copy, hash or read blocks, each with a buffer for one block."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from ..gluon.data.place import Position
 from ..module.progress import Fit
 from . import generators
 from .positions import Positions, check_loader, described
-from .snapshot import Piece, piece
+from .snapshot import Fragment, fragment
 from .state import Content, Training
 from .workers import Workers
 
@@ -31,12 +31,12 @@ class Place:
         """Return what is the same on all workers."""
         return {"epoch": self.epoch, "is_between": self.is_between, "fits": self.fits}
 
-    def of_worker(self, rank: int) -> tuple[dict[str, Any], list[Piece]]:
+    def of_worker(self, rank: int) -> tuple[dict[str, Any], list[Fragment]]:
         """Return what is that of this worker: JSON values, and tensors."""
-        facts, pieces = described(self.positions, rank)
+        facts, fragments = described(self.positions, rank)
         states = generators.tensors_of(self.random)
-        pieces += [piece(f"worker/{rank}/random/{name}", each) for name, each in states.items()]
-        return {**facts, "batches": self.batches}, pieces
+        fragments += [fragment(f"worker/{rank}/random/{name}", each) for name, each in states.items()]
+        return {**facts, "batches": self.batches}, fragments
 
 
 class Fits:

@@ -13,7 +13,7 @@ from ..gluon.data import DataLoader
 from ..gluon.data.place import Position
 from ..io import DataIter
 from .manifest import CheckpointError
-from .snapshot import Piece, piece
+from .snapshot import Fragment, fragment
 from .state import Content
 
 _ARRAY = "array of the checkpoint"  # the key of the name of a tensor in a position
@@ -79,23 +79,23 @@ class Positions:
                 loader.load_state(position)
 
 
-def described(states: tuple[int | None, list[Position | None]], rank: int) -> tuple[dict[str, Any], list[Piece]]:
+def described(states: tuple[int | None, list[Position | None]], rank: int) -> tuple[dict[str, Any], list[Fragment]]:
     """Return the result of `Positions.states` as JSON values, and the arrays in them."""
-    pieces: list[Piece] = []
+    fragments: list[Fragment] = []
     number, positions = states
-    listed = [_without_arrays(each, f"worker/{rank}/data/{i}", pieces) for i, each in enumerate(positions)]
-    return {"loaders": listed, "active": number}, pieces
+    listed = [_without_arrays(each, f"worker/{rank}/data/{i}", fragments) for i, each in enumerate(positions)]
+    return {"loaders": listed, "active": number}, fragments
 
 
-def _without_arrays(value: Any, path: str, pieces: list[Piece]) -> Any:
+def _without_arrays(value: Any, path: str, fragments: list[Fragment]) -> Any:
     """Return a position as JSON values: arrays become tensors of the checkpoint."""
     if isinstance(value, np.ndarray):
-        pieces.append(piece(path, torch.from_numpy(np.array(value))))  # a copy, with memory of its own
+        fragments.append(fragment(path, torch.from_numpy(np.array(value))))  # a copy, with memory of its own
         return {_ARRAY: path}
     if isinstance(value, dict):
-        return {name: _without_arrays(each, f"{path}/{name}", pieces) for name, each in value.items()}
+        return {name: _without_arrays(each, f"{path}/{name}", fragments) for name, each in value.items()}
     if isinstance(value, list) and any(isinstance(each, (dict, list, np.ndarray)) for each in value):
-        return [_without_arrays(each, f"{path}/{i}", pieces) for i, each in enumerate(value)]
+        return [_without_arrays(each, f"{path}/{i}", fragments) for i, each in enumerate(value)]
     return value
 
 

@@ -14,7 +14,7 @@ import torch
 from ..base import MXNetError
 from ..formats import safetensors
 from . import folder, manifest, regions
-from .manifest import BLOCK, DamagedError, File, Manifest, Slice, Threads
+from .manifest import BLOCK, DamagedError, File, Manifest, Slice, BlockThreads
 from .state import Content, Wanted
 from .storage import Storage
 from .subjects import Form
@@ -57,13 +57,13 @@ class Files:
 
     def __init__(self, storage: Storage, of: Manifest):
         self._storage, self._manifest = storage, of
-        self._headers: dict[int, tuple[dict[str, str], dict[str, safetensors.Entry]]] = {}
+        self._headers: dict[int, tuple[dict[str, str], dict[str, safetensors.Location]]] = {}
 
     def _file(self, rank: int) -> tuple[str, File]:
         name = self._manifest.part(rank)
         return f"{folder.name_of(self._manifest.step)}/{name}", self._manifest.files[name]
 
-    def _header(self, rank: int) -> tuple[dict[str, str], dict[str, safetensors.Entry]]:
+    def _header(self, rank: int) -> tuple[dict[str, str], dict[str, safetensors.Location]]:
         if rank not in self._headers:
             path, file = self._file(rank)
             manifest.check_size(self._storage, path, file)
@@ -133,7 +133,7 @@ class Files:
 
     def _read_all(self, segments: dict[int, list[_Segment]]) -> None:
         """Read segments of files by blocks, in several threads."""
-        with Threads() as pool:
+        with BlockThreads() as pool:
 
             def fill(rank: int, number: int, ordered: list[_Segment], begins: list[int]) -> None:
                 path, file = self._file(rank)

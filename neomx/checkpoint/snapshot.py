@@ -16,7 +16,7 @@ import torch
 
 from ..formats import safetensors
 from . import regions
-from .manifest import BLOCK, Threads
+from .manifest import BLOCK, BlockThreads
 from .regions import Region
 
 _CHUNK = 1 << 23  # bytes that a thread copies at a time
@@ -24,7 +24,7 @@ _WORTH_THREADS = 1 << 24
 
 
 @dataclass(frozen=True)
-class Piece:
+class Fragment:
     """Elements of a tensor that this worker has: all of them without a `region`."""
 
     name: str
@@ -40,9 +40,9 @@ class Piece:
         return regions.whole(self.shape) if self.region is None else self.region
 
 
-def piece(name: str, tensor: torch.Tensor, **more: Any) -> Piece:
-    """Return a piece with all elements of a tensor."""
-    return Piece(name, tensor, tuple(tensor.shape), **more)
+def fragment(name: str, tensor: torch.Tensor, **more: Any) -> Fragment:
+    """Return a fragment with all elements of a tensor."""
+    return Fragment(name, tensor, tuple(tensor.shape), **more)
 
 
 @dataclass
@@ -85,34 +85,34 @@ class Snapshot:
 def take(
     step: int,
     rank: int,
-    pieces: Sequence[Piece],
+    fragments: Sequence[Fragment],
     said: Mapping[str, Any],
     facts: dict[str, Any],
     memory: Callable[[int], torch.Tensor],
     metric: float | None = None,
 ) -> Snapshot:
-    """Copy pieces of the state into the memory that `memory(size)` returns. The file also has `said`, as JSON."""
+    """Copy fragments of the state into the memory that `memory(size)` returns. The file also has `said`, as JSON."""
     table: dict[str, Any] = {
         each.name: {
             "dtype": safetensors.name_of(each.tensor.dtype),
             "shape": list(each.shape),
             "slices": [[rank, [list(cut) for cut in each.place]]],
         }
-        for each in pieces
+        for each in fragments
     }
     metadata = {name: json.dumps(value) for name, value in {"tensors": table, **said}.items()}
     header, entries = safetensors.make_header(
-        {each.name: (each.tensor.dtype, tuple(each.tensor.shape)) for each in pieces}, metadata
+        {each.name: (each.tensor.dtype, tuple(each.tensor.shape)) for each in fragments}, metadata
     )
     content = memory(max((entry.end for entry in entries.values()), default=len(header)))
     content[: len(header)] = torch.frombuffer(bytearray(header), dtype=torch.uint8)
     targets = views(content, entries)
-    copy_all((targets[each.name], each.tensor) for each in pieces if not each.is_lent)
-    later = [(targets[each.name], each.tensor) for each in pieces if each.is_lent]
+    copy_all((targets[each.name], each.tensor) for each in fragments if not each.is_lent)
+    later = [(targets[each.name], each.tensor) for each in fragments if each.is_lent]
     return Snapshot(step, rank, content, table, json.dumps(facts), metric, later)
 
 
-def views(content: torch.Tensor, entries: Mapping[str, safetensors.Entry]) -> dict[str, torch.Tensor]:
+def views(content: torch.Tensor, entries: Mapping[str, safetensors.Location]) -> dict[str, torch.Tensor]:
     """Return the arrays of a file whose bytes are in memory. They share it: headers end at a multiple of 8 bytes."""
     return {
         name: content[entry.begin : entry.end].view(entry.dtype).view(entry.shape) for name, entry in entries.items()
@@ -126,7 +126,7 @@ def copy_all(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
         for target, source in pairs:
             target.copy_(source)
         return
-    with Threads() as pool:
+    with BlockThreads() as pool:
         for done in [pool.submit(target.copy_, source) for pair in pairs for target, source in _chunks(*pair)]:
             done.result()
 

@@ -33,8 +33,8 @@ from ..optimizer.states import owners
 from . import generators, regions
 from .manifest import CheckpointError
 from .regions import Region
-from .snapshot import Piece, piece
-from .subjects import Form, Subject, Value, subject_of
+from .snapshot import Fragment, fragment
+from .subjects import Form, Subject, Held, subject_of
 
 _log = logging.getLogger("neomx")
 _ROWS = ":rows"
@@ -97,22 +97,22 @@ class Training:
         """
         if self.subject.holders is not None:
             raise CheckpointError("a worker of a layout has only a part of the state. Save it with a Checkpointer")
-        pieces, facts, mine = self.pieces(0, 1)
-        return {each.name: each.tensor.detach().cpu().clone() for each in pieces}, {**facts, "worker": mine}
+        fragments, facts, mine = self.fragments(0, 1)
+        return {each.name: each.tensor.detach().cpu().clone() for each in fragments}, {**facts, "worker": mine}
 
-    def pieces(self, rank: int, workers: int) -> tuple[list[Piece], dict[str, Any], dict[str, Any]]:
+    def fragments(self, rank: int, workers: int) -> tuple[list[Fragment], dict[str, Any], dict[str, Any]]:
         """Return this worker's tensors, which are not copied, the facts about all, and those about this worker."""
-        found: list[Piece] = []
+        found: list[Fragment] = []
         sparse: dict[str, list[int]] = {}
         mine: dict[str, Any] = {"fresh": {}}
         for value in self.subject.values():
             if value.is_trained:
-                found += _pieces(f"param/{value.name}", value.arrays[0], sparse, is_shared=True)
+                found += _fragments(f"param/{value.name}", value.arrays[0], sparse, is_shared=True)
             else:
                 for name, array in _by_context(_prefix(rank, workers, value), value.name, value.arrays):
-                    found += _pieces(name, array, sparse)
+                    found += _fragments(name, array, sparse)
             for name, array in _by_context(f"worker/{rank}/grad/", value.name, value.gradients):
-                found += _pieces(name, _whole(array), sparse)
+                found += _fragments(name, _whole(array), sparse)
             if value.fresh:
                 mine["fresh"][value.name] = value.fresh
         facts: dict[str, Any] = {"kind": self.subject.kind, **self.subject.extras()}
@@ -123,8 +123,8 @@ class Training:
                 content, arrays = strategy.packed_states()
                 facts["optimizer"] = content
                 for name, array in arrays.items():
-                    found += _pieces(f"optimizer/{name}", array, sparse, is_shared=not keeps, is_lent=not keeps)
-            found += [piece(f"worker/{rank}/strategy/{name}", each) for name, each in strategy.state().items()]
+                    found += _fragments(f"optimizer/{name}", array, sparse, is_shared=not keeps, is_lent=not keeps)
+            found += [fragment(f"worker/{rank}/strategy/{name}", each) for name, each in strategy.state().items()]
         facts["sparse"] = sparse
         return [each for each in found if each.region is None or each.tensor.numel()], facts, mine
 
@@ -159,12 +159,12 @@ class Training:
         subject, strategy = self.subject, self.subject.strategy
         same = self._is_same(content, workers)
         values = {
-            value.name: [_array(content, name) for name in _sources(content, value, rank, workers)]
+            value.name: [array_of(content, name) for name in _sources(content, value, rank, workers)]
             for value in self._expected(content)
         }
         subject.put(values)
         if strategy is not None:
-            arrays = {name: _array(content, f"optimizer/{name}") for name in self._optimizer_regions(content)}
+            arrays = {name: array_of(content, f"optimizer/{name}") for name in self._optimizer_regions(content)}
             strategy.weights_were_restored()
             strategy.take_packed_states(content.facts["optimizer"], arrays)
         subject.take_extras(content.facts)
@@ -225,10 +225,10 @@ class Training:
         holders = self.subject.holders
         return "" if holders is None else holders.described
 
-    def _expected(self, content: Content) -> list[Value]:
+    def _expected(self, content: Content) -> list[Held]:
         """Return the values that this worker has, or will have."""
         waiting = [
-            Value(name, [NDArray(torch.empty(form.shape or (), device="meta"), cpu())])
+            Held(name, [NDArray(torch.empty(form.shape or (), device="meta"), cpu())])
             for name in self.subject.waiting()
             if (form := _saved_form(content, name)) is not None
         ]
@@ -294,7 +294,7 @@ def content_of(tensors: dict[str, torch.Tensor], facts: dict[str, Any], step: in
 # ---- names ----
 
 
-def _prefix(rank: int, workers: int, value: Value) -> str:
+def _prefix(rank: int, workers: int, value: Held) -> str:
     """Return where a value that each worker and context computes itself is saved."""
     return f"worker/{rank}/param/" if workers > 1 or len(value.arrays) > 1 else "param/"
 
@@ -304,7 +304,7 @@ def _by_context(prefix: str, name: str, arrays: Iterable[NDArray]) -> list[tuple
     return [(f"{prefix}{name}@{k}" if k else f"{prefix}{name}", array) for k, array in enumerate(arrays)]
 
 
-def _sources(content: Content, value: Value, rank: int, workers: int) -> list[str]:
+def _sources(content: Content, value: Held, rank: int, workers: int) -> list[str]:
     """Return the name of the tensor for each context of a value."""
     whole = f"param/{value.name}"
     if whole in content.forms:
@@ -334,21 +334,21 @@ def _with_rows(name: str, content: Content, region: Region | None) -> Wanted:
 # ---- arrays ----
 
 
-def _pieces(name: str, array: NDArray, sparse: dict[str, list[int]], **how: bool) -> list[Piece]:
+def _fragments(name: str, array: NDArray, sparse: dict[str, list[int]], **how: bool) -> list[Fragment]:
     """Return the tensors of an array."""
     if array._sparse:
         if not isinstance(array, RowSparseNDArray):
             raise CheckpointError(f"{name} is a {array.stype} array: a checkpoint can save dense and row-sparse ones")
         sparse[name] = list(array.shape)
         values, rows = (part.detach() for part in array._parts)
-        return [piece(name, values, **how), piece(f"{name}{_ROWS}", rows, **how)]
+        return [fragment(name, values, **how), fragment(f"{name}{_ROWS}", rows, **how)]
     if isinstance(array, Part):
         return [
-            Piece(
+            Fragment(
                 name, array._data.detach(), array.whole_shape, regions.of_split(array.split, array.whole_shape), **how
             )
         ]
-    return [piece(name, array._data.detach(), **how)]
+    return [fragment(name, array._data.detach(), **how)]
 
 
 def _whole(array: NDArray) -> NDArray:
@@ -356,7 +356,8 @@ def _whole(array: NDArray) -> NDArray:
     return NDArray(array._data.detach(), array._ctx)
 
 
-def _array(content: Content, name: str) -> NDArray:
+def array_of(content: Content, name: str) -> NDArray:
+    """Return a tensor that was read, as an array: row-sparse if it was."""
     tensor = content.tensors[name]
     shape = content.facts.get("sparse", {}).get(name)
     if shape is None:
@@ -364,7 +365,7 @@ def _array(content: Content, name: str) -> NDArray:
     return RowSparseNDArray((tensor, content.tensors[f"{name}{_ROWS}"]), tuple(shape), cpu())
 
 
-def _region(value: Value) -> Region | None:
+def _region(value: Held) -> Region | None:
     return None if value.split is None else regions.of_split(value.split, value.form.shape or ())
 
 

@@ -49,7 +49,7 @@ class Form:
 
 
 @dataclass
-class Value:
+class Held:
     """A named array: this worker's part of it, or the whole, on each context."""
 
     name: str
@@ -117,7 +117,7 @@ class Subject(ABC):
         """Raise if a checkpoint cannot save it."""
 
     @abstractmethod
-    def values(self) -> list[Value]:
+    def values(self) -> list[Held]:
         """Return the values that this worker has."""
 
     @abstractmethod
@@ -220,13 +220,13 @@ class GluonSubject(Subject):
             name: param for name, param in self.parameters().items() if has_values(param) and param.placement.is_here
         }
 
-    def values(self) -> list[Value]:
+    def values(self) -> list[Held]:
         """Return the values of the Parameters on this worker."""
         found = []
         for name, param in self._here().items():
             param.placement.settle()
             arrays = [param.placement.part(array) for array in param.list_data()]
-            value = Value(name, arrays, param._differentiable)
+            value = Held(name, arrays, param._differentiable)
             if param.grad_req == "add" and any(raw_gradient(array) is not None for array in arrays):
                 value.gradients = [array._grad for array in arrays]  # type: ignore[misc]
                 value.fresh = [is_fresh(array) for array in arrays]
@@ -314,19 +314,19 @@ class ModuleSubject(Subject):
         elif type(self.trainer).whole is BaseModule.whole:
             BaseModule.whole(self.trainer)
 
-    def values(self) -> list[Value]:
+    def values(self) -> list[Held]:
         """Return parameters as `arg:NAME`, auxiliary states as `aux:NAME`, and the states of the program."""
         group = self._module.executors
         found = []
         gradients: list[list[Any]] = group.grad_arrays or [[None]] * len(group.param_names)
         for name, arrays, grads in zip(group.param_names, group.param_arrays, gradients, strict=True):
-            value = Value(f"arg:{name}", arrays)
+            value = Held(f"arg:{name}", arrays)
             if group.grad_req[name] == "add" and grads[0] is not None:
                 value.gradients = [grad for grad in grads if grad is not None]
             found.append(value)
         pairs = [(f"aux:{name}", row) for name, row in zip(group.aux_names, group.aux_arrays, strict=True)]
         pairs += [(f"state:{name}", row) for name, row in zip(group.state_names, group.state_arrays, strict=True)]
-        return found + [Value(name, row, is_trained=False) for name, row in pairs]
+        return found + [Held(name, row, is_trained=False) for name, row in pairs]
 
     def put(self, values: Mapping[str, list[NDArray]]) -> None:
         """Write the arrays of the executors."""

@@ -18,7 +18,7 @@ from ..comm.rounds import Rounds
 from ..step import Servers, StepStrategy
 from .manifest import CheckpointError
 from .regions import Region
-from .snapshot import Piece
+from .snapshot import Fragment
 from .subjects import GluonSubject, Subject
 
 _SLICE = 1.0  # seconds of a wait after which the waiting worker looks around
@@ -39,7 +39,7 @@ class Workers:
         self._stop = False
         self._known: Rounds | None = None  # for the signal handler
         self._told: list[str] = []  # the keys of the last messages
-        self._described = b""  # what this worker had when the pieces were assigned
+        self._described = b""  # what this worker had when the fragments were assigned
         self._mine: dict[Key, bool] = {}  # what it writes, and whether other workers have it too
 
     @property
@@ -182,20 +182,20 @@ class Workers:
 
     # ---- who writes what ----
 
-    def assign(self, pieces: Sequence[Piece]) -> tuple[list[Piece], list[str]]:
-        """Return the pieces that this worker writes: its own, and some of those that several workers have.
+    def assign(self, fragments: Sequence[Fragment]) -> tuple[list[Fragment], list[str]]:
+        """Return the fragments that this worker writes: its own, and some of those that several workers have.
 
         Also return the names of those that several workers have. All workers must call it. Without a layout all of them
-        have the same shared pieces. Otherwise they exchange what they have, when that changes.
+        have the same shared fragments. Otherwise they exchange what they have, when that changes.
         """
-        shared = {(each.name, each.region): each.tensor.nbytes for each in pieces if each.is_shared}
+        shared = {(each.name, each.region): each.tensor.nbytes for each in fragments if each.is_shared}
         if self.size == 1:
-            return list(pieces), []
+            return list(fragments), []
         if self._subject.holders is None:
             mine = dict.fromkeys(divide(dict.fromkeys(shared, range(self.size)), shared)[self.rank], True)
         else:
             mine = self._exchanged(shared)
-        chosen = [each for each in pieces if not each.is_shared or (each.name, each.region) in mine]
+        chosen = [each for each in fragments if not each.is_shared or (each.name, each.region) in mine]
         return chosen, [each.name for each in chosen if mine.get((each.name, each.region))]
 
     def _exchanged(self, shared: dict[Key, int]) -> dict[Key, bool]:
@@ -216,7 +216,7 @@ class Workers:
 
 
 def divide(holders: Mapping[Key, Sequence[int]], sizes: Mapping[Key, int]) -> dict[int, list[Key]]:
-    """Divide pieces over the workers that have them, so that all write about the same number of bytes.
+    """Divide fragments over the workers that have them, so that all write about the same number of bytes.
 
     The result depends on nothing else.
     """

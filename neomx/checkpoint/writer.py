@@ -22,7 +22,7 @@ import torch
 from ..base import MXNetError
 from ..optimizer.states import merge
 from . import folder, manifest
-from .manifest import CheckpointError, File, Manifest, Threads, part_name
+from .manifest import CheckpointError, File, Manifest, BlockThreads, part_name
 from .snapshot import Snapshot
 from .storage import Storage
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("neomx")
 _LATE = 20.0  # seconds after which a part that another host has written must be visible
 
 
-class Messages(Protocol):
+class Notices(Protocol):
     """How the workers tell worker 0 that their parts are written."""
 
     def tell(self, key: str, text: bytes) -> None:
@@ -48,7 +48,7 @@ class Target:
     rank: int
     workers: int
     token: str  # the same on all workers of a run, and different for each run
-    messages: Messages
+    messages: Notices
     keep: int | None
     best: str | None
 
@@ -172,7 +172,7 @@ class Writer:
 
 def write_part(storage: Storage, path: str, snapshot: Snapshot) -> File:
     """Write the part of a worker. Checksums are computed by other threads from the same memory."""
-    with Threads() as pool, storage.create(path) as sink:
+    with BlockThreads() as pool, storage.create(path) as sink:
         sums = []
         for block in snapshot.blocks():
             sums.append(pool.submit(_checksum, block))

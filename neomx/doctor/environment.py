@@ -31,6 +31,7 @@ MEANING = {
     "NEOMX_CHECKPOINT_KEEP": "number of checkpoints that are kept",
     "NEOMX_PEER_COPIES": "number of workers that keep a copy of each worker's part of a checkpoint",
     "NEOMX_RESUME": "the directory from which programs resume, or auto",
+    "NEOMX_PEER_COPIES": "1 makes workers keep copies of checkpoints of each other in memory",
     **dict.fromkeys(
         ("NEOMX_STORE", "NEOMX_JOB", "NEOMX_ROLE", "NEOMX_NODE", "NEOMX_NODES", "NEOMX_SERVERS", "NEOMX_SERVER_ID")
         + ("NEOMX_ELASTIC", "NEOMX_ELASTIC_MIN", "NEOMX_ELASTIC_MAX", "NEOMX_SCALE_BATCH", "NEOMX_JOINS")

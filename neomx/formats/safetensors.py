@@ -46,7 +46,7 @@ _MAX_DIMS = 64  # numpy's limit; more means that the file is corrupt
 
 
 @dataclass(frozen=True)
-class Entry:
+class Location:
     """The location of an array: bytes from `begin` to `end`, counted from the start of the file."""
 
     dtype: torch.dtype
@@ -111,29 +111,29 @@ def write(
 
 def make_header(
     described: Mapping[str, tuple[torch.dtype, Sequence[int]]], metadata: Mapping[str, str] | None = None
-) -> tuple[bytes, dict[str, Entry]]:
+) -> tuple[bytes, dict[str, Location]]:
     """Return the bytes before the arrays of a file, and the location of each array, in the order of the file."""
     header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
     ordered = sorted(described, key=lambda name: (-described[name][0].itemsize, name))  # so that all are aligned
-    entries: dict[str, Entry] = {}
+    entries: dict[str, Location] = {}
     end = 0
     for name in ordered:
         dtype, shape = described[name]
         if name == _METADATA or dtype not in _NAMES:
             raise MXNetError(f"cannot write {name!r} of {dtype} to a safetensors file")
         begin, end = end, end + math.prod(shape) * dtype.itemsize
-        entries[name] = Entry(dtype, tuple(shape), begin, end)
+        entries[name] = Location(dtype, tuple(shape), begin, end)
         header[name] = {"dtype": _NAMES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     start = 8 + len(text)
     placed = {
-        name: Entry(each.dtype, each.shape, start + each.begin, start + each.end) for name, each in entries.items()
+        name: Location(each.dtype, each.shape, start + each.begin, start + each.end) for name, each in entries.items()
     }
     return struct.pack("<Q", len(text)) + text, placed
 
 
-def read_header(read: Callable[[int, int], bytes], size: int, path: str) -> tuple[dict[str, str], dict[str, Entry]]:
+def read_header(read: Callable[[int, int], bytes], size: int, path: str) -> tuple[dict[str, str], dict[str, Location]]:
     """Return the metadata and the arrays of a file of `size` bytes, of which `read(begin, size)` returns some.
 
     `read` is called for bytes in ascending order.
@@ -195,7 +195,7 @@ def _metadata(value: Any, path: str) -> dict[str, str]:
     return value
 
 
-def _entry(name: str, facts: Any, start: int, size: int, path: str) -> Entry:
+def _entry(name: str, facts: Any, start: int, size: int, path: str) -> Location:
     if not isinstance(facts, dict) or facts.keys() != {"dtype", "shape", "data_offsets"}:
         raise _fail(path, f"{name!r} must have dtype, shape and data_offsets, received {facts!r:.100}")
     shape, offsets = facts["shape"], facts["data_offsets"]
@@ -214,14 +214,14 @@ def _entry(name: str, facts: Any, start: int, size: int, path: str) -> Entry:
         raise _fail(path, f"{name!r} of shape {shape} takes {wanted} bytes, but its data_offsets span {end - begin}")
     if math.prod(n or 1 for n in shape) * dtype.itemsize >= 2**63:
         raise _fail(path, f"{name!r} has shape {shape}, which is too large")
-    return Entry(dtype, tuple(shape), begin, end)
+    return Location(dtype, tuple(shape), begin, end)
 
 
 def _is_counts(value: Any) -> bool:
     return isinstance(value, list) and all(type(each) is int and 0 <= each < 2**63 for each in value)
 
 
-def _check_cover(entries: Mapping[str, Entry], start: int, size: int, path: str) -> None:
+def _check_cover(entries: Mapping[str, Location], start: int, size: int, path: str) -> None:
     """Fail if arrays overlap, or if there are bytes that belong to none."""
     reached, last = start, "the header"
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):

@@ -58,6 +58,7 @@ FILE_COMMANDS = {
     "convert": ("neomx.convert.command", "convert a checkpoint to safetensors and a torch module, ONNX, or .params"),
     "inspect": ("neomx.convert.inspect", "show the contents of a .params, .json, .rec or safetensors file"),
     "pack": ("neomx.io.pack", "pack a folder or a list of images into a .rec file"),
+    "checkpoint": ("neomx.checkpoint.command", "list, verify, prune or export the checkpoints in a directory"),
 }
 
 

@@ -18,7 +18,14 @@ event          fields                                                      emitt
 `backward`     seconds                                                     `autograd.backward`
 `reduce`       waiting (for all workers), seconds (including waiting),     `Trainer.step`, when gradients are
                samples (of all workers, -1 if unknown)                     summed over workers
-`trainer`      trainer                                                     a Trainer, when it is created
+`trainer`      trainer                                                     a Trainer, when it is created, and
+                                                                           `Module.init_optimizer`
+`fit`          run (module.progress.Fit)                                   `Module.fit` and `FeedForward.fit`, before the
+                                                                           first epoch
+`trained`      run, number (of the epoch), batches (trained so far)        the same, after a step, before the next batch
+                                                                           is read
+`layout`       trainer                                                     `train_step`, after it has applied a layout in
+                                                                           its first step; `layout_begin` before that
 `step`         samples (the batch_size argument), seconds, trainer         `Trainer.step` and `update`, at their ends
 `generation`   number, members, lost, joined, seconds                      an elastic job, when its workers have
                                                                            changed

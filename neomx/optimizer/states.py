@@ -31,7 +31,11 @@ def dumps(states: dict[Any, Any], optimizer: Optimizer | None) -> bytes:
     """Return states, and optionally their optimizer, as bytes. Without an optimizer, the format is MXNet's."""
     if optimizer is None:
         return pickled.write(_for_mxnet(states))
-    content, arrays = pack(states, optimizer)
+    return container(*pack(states, optimizer))
+
+
+def container(content: Any, arrays: Mapping[str, NDArray]) -> bytes:
+    """Return the result of `pack` as bytes for a file."""
     header = np.frombuffer(json.dumps(content).encode(), dtype=np.uint8)
     return save_tobuffer({"header": array(header, dtype="uint8"), **arrays})
 
