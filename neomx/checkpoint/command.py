@@ -74,7 +74,7 @@ def _list(storage: Storage, options: argparse.Namespace) -> int:
             continue
         problem = _damage(storage, found)
         metric = "-" if found.metric is None else f"{found.metric:.6g}"
-        row = (step, age(found.created), size_of(found.size), found.workers, found.layout or "-", metric)
+        row = (step, age(found.created), size_of(found.size), str(found.workers), found.layout or "-", metric)
         rows.append((*row, f"damaged: {problem}" if problem else "whole"))
     options.all = True
     show(("step", "age", "size", "workers", "layout", "metric", ""), rows, options)

@@ -134,7 +134,9 @@ class Copies:
         facts = merged_facts([each["facts"] for each in (all_told if layout else all_told[:1])])
         return Content(step, group.size, facts, forms, lambda rank: all_told[rank]["worker"], read, layout)
 
-    def _fill(self, mine: Copied, stored: dict[str, Stored], alike: set[str], wanted: Wanted) -> dict[str, torch.Tensor]:
+    def _fill(
+        self, mine: Copied, stored: dict[str, Stored], alike: set[str], wanted: Wanted
+    ) -> dict[str, torch.Tensor]:
         """Return tensors: from this worker's part, or from that of another one if several workers need them."""
         group, here = self.group, views(mine.content, mine.header[1])
         places = {

@@ -14,7 +14,7 @@ import torch
 from ..base import MXNetError
 from ..formats import safetensors
 from . import folder, manifest, regions
-from .manifest import BLOCK, DamagedError, File, Manifest, Slice, BlockThreads
+from .manifest import BLOCK, BlockThreads, DamagedError, File, Manifest, Slice
 from .state import Content, Wanted
 from .storage import Storage
 from .subjects import Form

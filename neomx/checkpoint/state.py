@@ -34,7 +34,7 @@ from . import generators, regions
 from .manifest import CheckpointError
 from .regions import Region
 from .snapshot import Fragment, fragment
-from .subjects import Form, Subject, Held, subject_of
+from .subjects import Form, Held, Subject, subject_of
 
 _log = logging.getLogger("neomx")
 _ROWS = ":rows"

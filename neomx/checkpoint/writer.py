@@ -22,7 +22,7 @@ import torch
 from ..base import MXNetError
 from ..optimizer.states import merge
 from . import folder, manifest
-from .manifest import CheckpointError, File, Manifest, BlockThreads, part_name
+from .manifest import BlockThreads, CheckpointError, File, Manifest, part_name
 from .snapshot import Snapshot
 from .storage import Storage
 

@@ -29,7 +29,6 @@ MEANING = {
     "NEOMX_CHECKPOINT": "the directory in which programs save checkpoints by themselves",
     "NEOMX_CHECKPOINT_EVERY": "steps between two checkpoints",
     "NEOMX_CHECKPOINT_KEEP": "number of checkpoints that are kept",
-    "NEOMX_PEER_COPIES": "number of workers that keep a copy of each worker's part of a checkpoint",
     "NEOMX_RESUME": "the directory from which programs resume, or auto",
     "NEOMX_PEER_COPIES": "1 makes workers keep copies of checkpoints of each other in memory",
     **dict.fromkeys(

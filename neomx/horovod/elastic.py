@@ -196,7 +196,7 @@ class MXNetState(ObjectState):
         for name in [each for each in saved if each.startswith("optimizer/")]:
             saved[name] = saved[name].clone()  # the optimizer goes on with these arrays
         # Parameters that got their shapes after the copy was made keep their values.
-        later = {each.name: each.tensor for each in self._training.pieces(0, 1)[0] if each.name.startswith("param/")}
+        later = {each.name: each.tensor for each in self._training.fragments(0, 1)[0] if each.name.startswith("param/")}
         self._training.restore(content_of(later | saved, facts["training"]))
         for value in self._training.subject.values():
             if f"worker/0/grad/{value.name}" not in saved:

@@ -20,20 +20,16 @@ event          fields                                                      emitt
                samples (of all workers, -1 if unknown)                     summed over workers
 `trainer`      trainer                                                     a Trainer, when it is created, and
                                                                            `Module.init_optimizer`
-`fit`          run (module.progress.Fit)                                   `Module.fit` and `FeedForward.fit`, before the
-                                                                           first epoch
-`trained`      run, number (of the epoch), batches (trained so far)        the same, after a step, before the next batch
-                                                                           is read
-`layout`       trainer                                                     `train_step`, after it has applied a layout in
-                                                                           its first step; `layout_begin` before that
+`fit`          run (module.progress.Fit)                                   `Module.fit` and `FeedForward.fit`, before
+                                                                           the first epoch
+`trained`      run, number (of the epoch), batches (trained so far)        the same, after a step, before the next
+                                                                           batch is read
+`layout`       trainer                                                     `train_step`, after it has applied a layout
+                                                                           in its first step
 `step`         samples (the batch_size argument), seconds, trainer         `Trainer.step` and `update`, at their ends
 `generation`   number, members, lost, joined, seconds                      an elastic job, when its workers have
                                                                            changed
-`layout_begin` trainer                                                     a Trainer, before its first step applies
-                                                                           a layout
-`layout`       trainer                                                     a Trainer, after that
-`fit`          run                                                         `Module.fit`, when it begins
-`trained`      run, number, batches                                        `Module.fit`, after each batch
+`layout_begin` trainer                                                     `train_step`, before it applies a layout
 `metrics`      values: {name: number or array}                             `mx.monitor.report`, `Module.fit` and
                                                                            `Estimator.fit` after each batch
 `hvd`          call, waiting (for all workers), seconds (including it)     each collective call of `neomx.horovod`

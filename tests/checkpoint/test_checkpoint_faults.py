@@ -147,7 +147,7 @@ def test_a_full_disk(tmp_path):
         net = gluon.nn.Dense(100, in_units=250)
         net.initialize()
         ckpt = Checkpointer(disk, net=net, signals=False, keep=1)
-        for step in (1, 2):
+        for _ in (1, 2):
             ckpt.step()
             ckpt.save()
             ckpt.wait()
@@ -261,7 +261,13 @@ def test_a_file_system_without_locks_is_used_without(tmp_path, monkeypatch):
 
 def test_nan_is_no_best_metric(tmp_path):
     ckpt = saved(tmp_path, 0, best="min", keep=1)
-    for value, is_better in ((float("nan"), False), (2.0, True), (float("nan"), False), (float("inf"), False), (1, True)):
+    for value, is_better in (
+        (float("nan"), False),
+        (2.0, True),
+        (float("nan"), False),
+        (float("inf"), False),
+        (1, True),
+    ):
         ckpt.step()
         assert ckpt.report(value) is is_better
     ckpt.step()

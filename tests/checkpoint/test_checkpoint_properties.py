@@ -96,9 +96,7 @@ def train(directory, choice, stop=None, resumes=False):
     if choice["second"]:
         loaders.append(loader_of(choice | {"ahead": {}}, 4, 3))
     seen = {"sums": []}
-    ckpt = Checkpointer(
-        directory, net=net, trainer=trainer, loader=loaders, every=1, keep=2, extra=seen, signals=False
-    )
+    ckpt = Checkpointer(directory, net=net, trainer=trainer, loader=loaders, every=1, keep=2, extra=seen, signals=False)
     assert ckpt.restore() is resumes
     others = iter(())
     for _ in ckpt.epochs(EPOCHS):

@@ -1,4 +1,4 @@
-"""Saves two checkpoints with two workers, of which worker 1 is lost during the second; run by test_checkpoint_faults.py.
+"""Saves two checkpoints with two workers. Worker 1 is lost during the second. Run by test_checkpoint_faults.py.
 
 Arguments: directory, and "killed" or "hung".
 """

@@ -21,6 +21,7 @@ from .values import HOST
 
 _log = logging.getLogger("neomx")
 _WAIT_KEYS = 1 << 16  # maximum keys in one wait
+_LOOK_AT_MEMBERS = 0.05  # seconds between checks whether a member that waits for news is still connected
 _LOOK = 1.0  # seconds between checks whether a waiting client is still connected
 _WATCH, _WATCH_REPLICAS = 1.0, 0.2  # seconds between checks of the members
 _REFUSALS = 100  # maximum number kept
@@ -327,8 +328,12 @@ class StoreServer:
             if member.is_silent:
                 self._execute({"do": "come back", "name": member.name, "of": member.token})
         look = self._pulse.look(me, self._state.roll.all())
-        known = ask.get("news")
-        self._has_news.wait_for(lambda: self._state.news != known or self._closed or not self.leads, timeout=BEAT)
+        known, limit = ask.get("news"), time.monotonic() + BEAT
+        while not self._has_news.wait_for(
+            lambda: self._state.news != known or self._closed or not self.leads, timeout=_LOOK_AT_MEMBERS
+        ):
+            if time.monotonic() > limit or ask.is_over():  # a member that has died is noticed by its connection
+                break
         if not self.leads:
             raise Elsewhere
         calls = int(self._state.values.get(CALLS) or b"0")
