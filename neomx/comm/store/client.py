@@ -21,6 +21,7 @@ from .pulse import is_running
 from .roll import MemberInfo
 
 _NUMBERED = ("set", "add", "swap", "delete")  # requests that must not be executed again if they are repeated
+_WITHDRAW = 6.0  # seconds until others keep the store without this process
 _REPEAT = 0.05  # seconds until a request that failed is repeated
 
 
@@ -310,11 +311,12 @@ class StoreClient:
 
     def close(self) -> None:
         """Leave the roll call and close all connections. A replica in this process ends to keep the store."""
-        self.leave()
-        if self._hosted is not None:
-            self._hosted.offered(None)
+        hosted, self._hosted = self._hosted, None
+        if hosted is not None:  # first, because others may end when this process has left
+            hosted.offered(None)
             with suppress(MXNetError):  # there may be no other replica
-                self._ask("withdraw", wait=6.0, replica=self._hosted.replica)
+                self._ask("withdraw", wait=_WITHDRAW, replica=hosted.replica)
+        self.leave()
         self._connections.close()
 
     def offer(self, replica: Replica) -> None:
