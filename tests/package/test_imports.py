@@ -86,7 +86,7 @@ onnx: base context convert dtype gluon ndarray ops symbol
 test_utils: autograd base context executor formats gluon io ndarray symbol util
 # module: a BucketingModule is converted too
 amp: base context dtype gluon module name ndarray ops symbol
-checkpoint: base comm context dtype events formats gluon io module ndarray ops optimizer process step
+checkpoint: base comm context convert dtype events formats gluon io module ndarray ops optimizer process step
 distributed: dist gluon ndarray
 rnn: base gluon initializer io model ndarray ops symbol
 contrib: amp autograd base gluon io module ndarray onnx registry symbol
