@@ -8,12 +8,12 @@ import subprocess
 # MKL chooses its kernels by the CPU. Their rounding decides whether the determinant of a singular matrix is 0.
 os.environ.setdefault("MKL_CBWR", "COMPATIBLE")
 
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
-import torch  # noqa: E402
-from hypothesis import settings  # noqa: E402
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
 
-import neomx as mx  # noqa: E402; before any test uses torch: it may limit oneDNN
+import neomx as mx  # before any test uses torch: it may limit oneDNN
 
 torch.set_num_threads(1)
 pytest.register_assert_rewrite("launching")  # its assertions show values, as in a test
