@@ -91,6 +91,8 @@ class State:
     listeners: dict[str | None, list[Listener]] = field(default_factory=dict)
     # objects started by name, such as sinks, which are closed when the program ends (`start` and `stop` below)
     running: dict[str, Closeable] = field(default_factory=dict)
+    # what to tell of SIGTERM and SIGUSR1 (checkpoint/preemption.py)
+    preemptions: list[Any] = field(default_factory=list)
     # the last files of weights and states that the program wrote since its last training step (comm/rounds.py)
     saved: deque[str] = field(default_factory=lambda: deque(maxlen=3))
     # the current batch of the program; None outside of a loop over a loader (gluon/data/place.py)

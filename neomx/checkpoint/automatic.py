@@ -174,10 +174,11 @@ class Automatic:
         position = positions.position_of(content, number, _rank(), size)
         if position is None:
             return
-        done = int(position["epoch"]) if self._is_training(loader) and not self._starts_late else 0
-        loader.load_state(position, empty_passes=done)
-        if self._is_training(loader):
-            self._passes_left = done
+        if not self._is_training(loader):
+            loader.load_state(position, skips_ended=True)
+            return
+        self._passes_left = 0 if self._starts_late else int(position["epoch"])
+        loader.load_state(position, empty_passes=self._passes_left)
 
     def _is_training(self, loader: DataLoader) -> bool:
         number = None if self._content is None else positions.active_of(self._content)

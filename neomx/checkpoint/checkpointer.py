@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import torch
 
@@ -149,10 +149,12 @@ class Checkpointer:
         if self._own == 0:
             self._workers.check()  # a layout or an optimizer may exist only now
         self._own += 1
+        if self._preemption is not None:
+            self._preemption.has_stepped = True
         if not self._workers.all_have_data():  # a worker without a batch cannot save now
             return
         if self._preemption is not None and self._workers.told_to_stop():
-            self._save_and_exit()
+            self._save_and_exit(self._preemption)
         if self._every is not None and self.steps // self._every > self._saved // self._every:
             self.save()
 
@@ -241,12 +243,20 @@ class Checkpointer:
         if self._is_closed:
             raise MXNetError(f"this Checkpointer of {self.directory} is closed. Create another one")
 
-    def _save_and_exit(self) -> NoReturn:
-        self.save()
-        self._writer.wait()
-        self._workers.meet("saving a checkpoint before the end")
-        if self._workers.rank == 0:
-            _log.warning("told to stop: saved step %d in %s, exit code %d", self.steps, self.directory, EXIT_CODE)
+    def _save_and_exit(self, told: Preemption) -> None:
+        """Save and exit. If the program has other Checkpointers, the last one that saves exits.
+
+        One that does not count its steps any more delays that until the next step of this one.
+        """
+        if not told.has_saved:
+            self.save()
+            self._writer.wait()
+            self._workers.meet("saving a checkpoint before the end")
+            told.has_saved = True
+            if self._workers.rank == 0:
+                _log.warning("told to stop: saved step %d in %s, exit code %d", self.steps, self.directory, EXIT_CODE)
+            if told.must_wait():
+                return
         self.close()
         raise SystemExit(EXIT_CODE)
 

@@ -9,15 +9,18 @@ and verifies only the blocks with these.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
 import os
+import queue
 import re
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -37,6 +40,7 @@ _MOST = 1 << 30  # bytes of a manifest; more means that it is damaged
 _PART = re.compile(r"part-([0-9]{5})-of-([0-9]{5})-([0-9a-f]{12}-[0-9]{1,9})\.safetensors")
 _TOKEN = re.compile(r"[0-9a-f]{12}-[0-9]{1,9}")
 _HASH = re.compile(r"[0-9a-f]{64}")
+_T = TypeVar("_T")
 
 
 class CheckpointError(MXNetError):
@@ -168,13 +172,44 @@ def _verify(storage: Storage, path: str, file: File, number: int, pool: BlockThr
     read_block(storage, path, file, number, pool.buffer())
 
 
-class BlockThreads(ThreadPoolExecutor):
-    """A few threads that copy, hash or read blocks, each with a buffer for one block."""
+class BlockThreads:
+    """A few threads that copy, hash or read blocks, each with a buffer for one block.
+
+    Unlike those of an executor, they also run while the interpreter waits for other threads at its end, as it does for
+    the one that writes the last checkpoint of a program.
+    """
 
     def __init__(self) -> None:
         self.count = max(1, min(4, os.cpu_count() or 1))
         self._buffers = threading.local()
-        super().__init__(self.count, "checkpoint")
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> BlockThreads:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def submit(self, call: Callable[..., _T], *arguments: Any) -> Future[_T]:
+        """Call a function in one of the threads."""
+        done: Future[_T] = Future()
+        self._jobs.put((done, functools.partial(call, *arguments)))
+        if len(self._threads) < self.count:
+            self._threads.append(threading.Thread(target=self._work, name="checkpoint blocks"))
+            self._threads[-1].start()
+        return done
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            done, call = job
+            try:
+                done.set_result(call())
+            except BaseException as error:
+                done.set_exception(error)
 
     def buffer(self) -> memoryview:
         """Return the buffer of the current thread."""

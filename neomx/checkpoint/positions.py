@@ -75,7 +75,9 @@ class Positions:
         """Start the next passes of all loaders at the saved positions."""
         for number, loader in enumerate(self.loaders):
             position = position_of(content, number, rank, workers)
-            if position is not None:
+            if position is not None and loader is not self.active and isinstance(loader, DataLoader):
+                loader.load_state(position, skips_ended=True)
+            elif position is not None:
                 loader.load_state(position)
 
 

@@ -92,6 +92,20 @@ class Subject(ABC):
         """Whether it has values and an optimizer, which can be saved and restored."""
         return True
 
+    def _check_replicas(self, contexts: int) -> None:
+        """Raise if the replicas on several contexts do not stay equal, so that one of them is not enough."""
+        if contexts < 2 or self.training is None or self.strategy is None:
+            return
+        training, strategy = self.training, self.strategy
+        if isinstance(strategy, OneDevice):
+            raise CheckpointError(_APART)
+        if not (strategy.keeps_states or training.optimizer.updates_alike):
+            raise CheckpointError(
+                f"the replicas of a parameter on {contexts} contexts do not stay equal with "
+                f"{type(training.optimizer).__name__}, and a checkpoint cannot save more than one of them. Use "
+                "update_on_kvstore=True, or another optimizer"
+            )
+
     @property
     def needs_all(self) -> bool:
         """Whether this worker needs all values of a checkpoint, even if it is not ready."""
@@ -208,6 +222,8 @@ class GluonSubject(Subject):
         """Raise for what a checkpoint cannot save."""
         if self.trainer is not None and self.trainer.trains_contexts_apart:
             raise CheckpointError(_APART)
+        if self.trainer is not None and self.is_ready:
+            self._check_replicas(len(self.trainer.training.contexts))
         for name, param in self.parameters().items():
             if param.grad_req == "add" and param.grad_stype != "default":
                 raise CheckpointError(
@@ -309,8 +325,8 @@ class ModuleSubject(Subject):
         """Raise for kinds of modules that are not supported."""
         if self.trainer.binded:
             self.trainer.whole()
-            if self.is_ready and isinstance(self.strategy, OneDevice) and len(self._module.executors.contexts) > 1:
-                raise CheckpointError(_APART)
+            if self.is_ready:
+                self._check_replicas(len(self._module.executors.contexts))
         elif type(self.trainer).whole is BaseModule.whole:
             BaseModule.whole(self.trainer)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from .. import ndarray as nd
@@ -107,6 +110,17 @@ class LocalStore(KVStore):
     def load_optimizer_states(self, fname: str) -> None:
         """Read the optimizer's states from a file."""
         self._updater = self._with_states("load").restored(fname, self._stored)
+
+    def packed_states(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Return the optimizer and its states as JSON values and named arrays, for a checkpoint."""
+        return self._with_states("save").packed()
+
+    def take_packed_states(self, content: Any, arrays: Mapping[str, NDArray]) -> None:
+        """Continue with the result of `packed_states`. The program's optimizer and its schedule remain in use."""
+        updater = self._with_states("load")
+        updater.optimizer.become((loaded := updater.unpacked(content, arrays, self._stored)).optimizer)
+        loaded.optimizer = updater.optimizer
+        self._updater = loaded
 
     def _may_compress(self) -> bool:
         return "device" in self._type

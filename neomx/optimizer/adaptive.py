@@ -217,6 +217,8 @@ class Adamax(Optimizer):
 class Nadam(Optimizer):
     """Adam with Nesterov momentum, on a schedule that all weights share."""
 
+    updates_alike = False  # the schedule advances with each replica
+
     def __init__(
         self,
         learning_rate: float = 0.001,

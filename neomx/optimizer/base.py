@@ -46,6 +46,7 @@ class Optimizer:
     # times. A custom optimizer sets it to True if this applies.
     updates_apart: ClassVar[bool] = False
     needs_whole_weights: ClassVar[bool] = False
+    updates_alike: ClassVar[bool] = True  # whether replicas on several contexts stay equal if each is updated here
 
     def __init__(
         self,

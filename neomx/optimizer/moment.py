@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ..context import Context
 from ..dtype import NUMPY_OF_TORCH
 from ..ndarray import NDArray
 
@@ -47,3 +48,11 @@ class Moment(NDArray):
         moment = cls(kept._data, kept._ctx)
         moment._factor = factor
         return moment
+
+    def as_in_context(self, context: Context) -> Moment:
+        """Return this state if it is on the context, otherwise a copy on that context, with the same stored bits."""
+        return (
+            self
+            if context is self._ctx
+            else Moment.restored(NDArray(self._kept, self._ctx).copyto(context), self._factor)
+        )

@@ -207,6 +207,8 @@ def nag(optimizer: NAG, weights: Tensors, grads: Tensors, states: list[Any], lr:
 class SGLD(Optimizer):
     """Stochastic gradient Langevin dynamics: half a gradient step plus noise with the rate as its variance."""
 
+    updates_alike = False  # each replica has noise of its own
+
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
         """Update a weight in place."""
         lr, wd = self._begin(index)

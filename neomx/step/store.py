@@ -36,6 +36,8 @@ class InStore(StepStrategy):
         if not self._updates:
             return super().packed_states()
         self.follow()
+        if isinstance(self.store, LocalStore):
+            return self.store.packed_states()
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "states")
             self.store.save_optimizer_states(str(path), dump_optimizer=True)
@@ -46,6 +48,10 @@ class InStore(StepStrategy):
         """Continue with the optimizer and its states, in the store if it updates."""
         if not self._updates:
             super().take_packed_states(content, arrays)
+            return
+        if isinstance(self.store, LocalStore):
+            self.follow()
+            self.store.take_packed_states(content, arrays)
             return
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "states")

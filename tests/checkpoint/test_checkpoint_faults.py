@@ -199,6 +199,40 @@ def test_the_directory_may_vanish(tmp_path):
     ckpt.close()
 
 
+# ---- the end of the program ----
+
+
+LAST_STEP = """
+import threading, time
+import neomx as mx
+from neomx.checkpoint import Checkpointer
+from neomx.checkpoint.storage import Local
+
+make = Local.make
+
+def late(self, folder=""):
+    while folder and threading.main_thread().is_alive():  # until the interpreter waits for this thread
+        time.sleep(0.01)
+    make(self, folder)
+
+Local.make = late
+net = mx.gluon.nn.Dense(2, in_units=3)
+net.initialize()
+ckpt = Checkpointer("saved", net=net, every=1)
+ckpt.step()
+"""
+
+
+@pytest.mark.processes
+def test_the_checkpoint_of_the_last_step_is_written_although_the_program_has_ended(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(PROGRAMS.parents[1])}
+    command = [sys.executable, "-c", LAST_STEP]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    storage = Local(str(tmp_path / "saved"))
+    manifest.read(storage, folder.name_of(1)).verify(storage, folder.name_of(1))
+
+
 # ---- several jobs ----
 
 

@@ -5,13 +5,14 @@ import json
 import logging
 import os
 import pathlib
+import signal
 import sys
 
 import numpy as np
 import pytest
 
 import neomx as mx
-from neomx import gluon
+from neomx import gluon, process
 from neomx.checkpoint import Checkpointer, CheckpointError, folder, manifest
 from neomx.checkpoint.storage import Local
 from neomx.formats import safetensors
@@ -266,3 +267,37 @@ def test_a_directory_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="cannot use .*file for checkpoints"):
         Checkpointer(tmp_path / "file", net=network())
+
+
+def test_replicas_that_do_not_stay_equal_are_refused_before_they_are_saved(tmp_path):
+    contexts = [mx.cpu(0), mx.cpu(1)]
+    net = gluon.nn.Dense(2, in_units=4)
+    net.initialize(ctx=contexts)
+    for optimizer in ("nadam", "sgld"):
+        apart = gluon.Trainer(net.collect_params(), optimizer, update_on_kvstore=False)
+        with pytest.raises(CheckpointError, match="2 contexts do not stay equal with (Nadam|SGLD)"):
+            Checkpointer(tmp_path, net=net, trainer=apart)
+        Checkpointer(tmp_path, net=net, trainer=gluon.Trainer(net.collect_params(), optimizer)).close()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1])
+def test_after_a_signal_all_checkpointers_save_and_the_last_one_exits(tmp_path, signum):
+    """One that does not step any more delays the exit by a step of the others."""
+    process.stop_all()  # the Checkpointers of other tests
+    made = [Checkpointer(tmp_path / name, net=gluon.nn.Dense(2, in_units=4)) for name in "abc"]
+    for ckpt in made:
+        ckpt._training.subject.net.initialize()
+        ckpt.step()
+    signal.raise_signal(signum)
+    made[0].step()
+    made[1].step()
+    with pytest.raises(SystemExit) as exit:
+        made[0].step()
+    assert exit.value.code == 75
+    made[1].close()
+    assert signal.getsignal(signum) is not signal.SIG_DFL
+    with pytest.raises(SystemExit) as exit:
+        made[2].step()
+    assert signal.getsignal(signum) is signal.SIG_DFL
+    for name in "abc":
+        assert folder.steps(Local(str(tmp_path / name))) == [2]

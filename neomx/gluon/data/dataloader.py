@@ -147,6 +147,7 @@ class DataLoader:
         self._pass: Pass | None = None  # the last one that was started
         self._resume: Position | None = None  # where the next pass starts, if it was loaded
         self._empty_passes = 0
+        self._skips_ended = False
 
     def __len__(self) -> int:
         return len(self._batch_sampler)
@@ -200,11 +201,12 @@ class DataLoader:
         rest = [int(i) for i in self._batch_sampler._rest]
         return {**position_of(self._epochs), "rest": rest}
 
-    def load_state(self, state: Position, empty_passes: int = 0) -> None:
+    def load_state(self, state: Position, empty_passes: int = 0, skips_ended: bool = False) -> None:
         """Start the next pass at a position that `state` returned.
 
         Before that pass there are `empty_passes` without batches, for a program that repeats the loop of its epochs
-        from the beginning.
+        from the beginning. At a position after the last batch, that pass has no batches either: with `skips_ended` it
+        is left out, for a program that calls `iter` again when a pass has ended.
         """
         kind = "shard" if isinstance(self._batch_sampler, ShardedBatches) else "sampler"
         if not isinstance(state, dict) or state.get("kind") != kind:
@@ -221,7 +223,7 @@ class DataLoader:
             self._epochs = int(state["epoch"])
             self._batch_sampler._rest = list(state.get("rest", ()))
         self.clean()
-        self._resume, self._empty_passes = state, empty_passes
+        self._resume, self._empty_passes, self._skips_ended = state, empty_passes, skips_ended
 
     def _here(self) -> Iterator[Any]:
         lists = self._start()
@@ -243,6 +245,12 @@ class DataLoader:
             self._empty_passes -= 1
             return Pass(iter(()), 0)
         position, self._resume = self._resume, None
+        if position is not None and self._skips_ended:
+            resumed = self._pass_at(position)
+            return self._pass_at(None) if resumed.has_ended() else resumed
+        return self._pass_at(position)
+
+    def _pass_at(self, position: Position | None) -> Pass:
         if isinstance(self._batch_sampler, ShardedBatches):
             return self._batch_sampler.start()
         self._epochs += 1

@@ -59,6 +59,10 @@ class Pass(Iterator[Any]):
             self._seed = new_seed()
         return Seeds((self._seed,), self._seen - len(indices))
 
+    def has_ended(self) -> bool:
+        """Whether there are no batches, in a pass that begins at a saved position."""
+        return False
+
     def follow(self, batches: Callable[[], Iterator[Any]], loader: Any) -> Iterator[Any]:
         """Yield the batches and keep `current_batch` up to date.
 

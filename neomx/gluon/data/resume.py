@@ -6,6 +6,7 @@ resume, the order is drawn again from the origin, and the batches before the pos
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,6 +54,15 @@ class SamplerPass(Pass):
         for _ in range(skipped - 1):
             next(lists, None)
         yield from lists
+
+    def has_ended(self) -> bool:
+        """Whether there are no batches after the position. The sampler then knows what the next pass begins with."""
+        if not self._skip:
+            return False
+        first = next(self._lists, None)
+        if first is not None:
+            self._lists = itertools.chain([first], self._lists)
+        return first is None
 
     def _at(self, step: int, samples: int | None) -> Any:
         return super()._at(self._skip + step, samples)

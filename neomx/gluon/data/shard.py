@@ -248,6 +248,13 @@ class Epoch(Pass):
         self.delivered = 0
         self._sizes.clear()
 
+    def has_ended(self) -> bool:
+        """Whether no worker has batches after the position. The next pass is then that of the next epoch."""
+        has_ended = 0 < self._start == self.samples
+        if has_ended:
+            self._begin()
+        return has_ended
+
     def commit(self, index: int) -> None:
         """Note that the first `index` samples of all workers are trained."""
         self._committed = index
