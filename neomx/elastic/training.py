@@ -306,7 +306,8 @@ class Elastic:
             ]
             said += [f"worker {member} joins" for member in joined]
             after = "" if self._part is not None else f" after step {now.steps}"
-            _log.warning("%s: %d workers go on%s", "; ".join(said) or "no change", len(now.members), after)
+            remain = "1 worker goes on" if len(now.members) == 1 else f"{len(now.members)} workers go on"
+            _log.warning("%s: %s%s", "; ".join(said) or "no change", remain, after)
         emit("generation", number=now.number, members=list(now.members), lost=lost, joined=joined, seconds=seconds)
 
     def _settle(self, generation: Generation) -> None:
