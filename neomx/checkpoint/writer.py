@@ -214,11 +214,11 @@ def publish(target: Target, snapshot: Snapshot, token: str, layout: str, notes: 
             folder.remove(storage, step)
 
 
-def merged_facts(told: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def merged_facts(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the facts about a training from those of workers, each of which may have other optimizer states."""
-    if len(told) > 1 and "optimizer" in told[0]:
-        return {**told[0], "optimizer": merge([each["optimizer"] for each in told])}
-    return told[0]
+    if len(facts) > 1 and "optimizer" in facts[0]:
+        facts[0]["optimizer"] = merge([each["optimizer"] for each in facts])
+    return facts[0]
 
 
 def _await(storage: Storage, path: str, file: File) -> None:

@@ -187,7 +187,7 @@ class Training:
         return self.found()
 
     def step(self, x, y):
-        choice, trainer, ckpt = self.choice, self.trainer, self.ckpt
+        choice, ckpt = self.choice, self.ckpt
         if choice["second"]:
             other = self.other()
             x, y = mx.nd.concat(x, other[0], dim=0), mx.nd.concat(y, other[1], dim=0)
