@@ -62,6 +62,11 @@ def total(mode, workers):
     return BATCH * workers * STEPS - mode.rest * (BATCH * workers - workers + 1)
 
 
+def steps_of_epoch(mode):
+    """Return the number of steps of all Trainers in an epoch."""
+    return STEPS // mode.micro * mode.trainers
+
+
 def data(count):
     rng = np.random.RandomState(3)
     x, y = rng.randn(count, 8).astype("float32"), rng.randn(count, 1).astype("float32")
@@ -76,7 +81,7 @@ def network(layers):
         net.add(*(nn.Dense(width, activation="tanh", in_units=into) for into, width in ((8, 1100), (1100, 1100))))
         net.add(nn.Dense(1, in_units=1100))
     else:
-        net.add(nn.Dense(16, activation="tanh"))
+        net.add(nn.Dense(9 if layers == "other" else 16, activation="tanh"))
         if layers == "norm":
             net.add(nn.BatchNorm())
         if layers == "dropout":

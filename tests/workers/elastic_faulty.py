@@ -3,8 +3,14 @@
 Before and after each step, it writes which samples the step has and how many steps are committed.
 """
 
+import contextlib
+import dataclasses
+import faulthandler
 import json
+import multiprocessing
 import os
+import re
+import signal
 import sys
 import time
 
@@ -15,6 +21,7 @@ sys.path.insert(0, spec["path"])
 import injecting  # noqa: E402
 
 me, out = int(os.environ["RANK"]), spec["folder"]
+faulthandler.register(signal.SIGUSR2)  # the test asks where a worker hangs
 injector = injecting.Injector(spec["faults"], out, me)
 injector.at("start")
 
@@ -26,6 +33,8 @@ from neomx.events import subscribe_each  # noqa: E402
 from neomx.gluon.data.place import current_batch  # noqa: E402
 
 mode = trainings.MODES[spec["mode"]]
+if spec["differs"] and os.environ.get("NEOMX_JOINS"):
+    mode = dataclasses.replace(mode, layers="other")
 transaction = mx.process.state.transaction
 log = open(f"{out}/seen-{me}.jsonl", "a", buffering=1)  # noqa: SIM115
 
@@ -43,7 +52,39 @@ def hold(step):
         time.sleep(0.25)  # longer than the time between two looks for workers that wait
 
 
+def fail(*_):
+    raise RuntimeError("a mistake in the program")
+
+
+signal.signal(signal.SIGUSR1, fail)
 held, rejoined, generations = set(), [], []
+loaders = set()
+opened = []  # the generations whose open sockets and shared regions are counted
+
+
+def tell_loaders():
+    """Write the process ids of new loader processes."""
+    found = {child.pid for child in multiprocessing.active_children()}
+    if found - loaders:
+        write("loaders", sorted(found - loaders))
+        loaders.update(found)
+
+
+def count_open():
+    """Write how many sockets and regions of shared memory this process has, once in each generation."""
+    number = session().generations.number
+    if number in opened:
+        return
+    opened.append(number)
+
+    sockets = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            sockets += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+    with open("/proc/self/maps") as file:
+        regions = len(re.findall("/memfd:neomx-", file.read()))
+    write("open", sockets, regions)
+
 
 
 def told(number, members, lost, joined, seconds):
@@ -64,9 +105,10 @@ if mode.drops:
 write("members", session().generations.number, list(session().generations.current.members))
 shard = mx.dist.shard(trainings.data(spec["samples"]), shuffle=True, seed=5)
 loader = mx.gluon.data.DataLoader(shard, trainings.BATCH, num_workers=mode.loaders, thread_pool=mode.threads)
-for epoch in mx.elastic.epochs(trainings.EPOCHS):
-    waiting, samples = 0, []
+for epoch in mx.elastic.epochs(spec["epochs"]):
+    samples = []
     for x, y, numbers in loader:
+        tell_loaders()
         if transaction.steps not in held:
             held.add(transaction.steps)
             hold(transaction.steps)
@@ -82,8 +124,10 @@ for epoch in mx.elastic.epochs(trainings.EPOCHS):
         divisor = spec["at_once"] * mode.micro
         program.step(current_batch().total if mode.own else divisor)
         now = session().generations
-        cut = not now.admitted or any(number > generation for number in rejoined)  # the others dropped the step
-        write("end", generation, before, before if cut else transaction.steps)
+        cut = not now.admitted or any(number > generation for number in rejoined)  # the others went on
+        write("end", generation, before, None if cut else transaction.steps)  # None: only the others know it
+        if transaction.steps > before and not cut:
+            count_open()
         samples = []
         injector.at("batch")
     injector.at("epoch")
