@@ -80,7 +80,7 @@ def check_open(job):
     for member in job.finished:
         counts = [line[:-1] for _, line in job.of("open", member)]
         if counts and any(s > counts[0][0] + MORE_SOCKETS or regions > counts[0][1] for s, regions in counts):
-            job.tell(f"worker {member} had these numbers of sockets and shared regions in generations: {counts}")
+            job.tell(f"worker {member} had these numbers of sockets and shared regions at the ends of epochs: {counts}")
 
 
 def members_of(job):

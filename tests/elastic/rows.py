@@ -93,8 +93,7 @@ def _makes_sense(row):
         return False  # the program has ended
     if row.role == "spare" and row.when != "middle":
         return False  # it asks to join the epoch before the one in which the fault occurs, which may be too short
-    # A worker that is alone before the first step cannot know whether the program divides by its own samples.
-    return not (row.phase in AT_START and row.workers == 2 and not mode.own and row.fault in LOSSES)
+    return True
 
 
 def choose(count, seed):

@@ -59,7 +59,6 @@ def fail(*_):
 signal.signal(signal.SIGUSR1, fail)
 held, rejoined, generations = set(), [], []
 loaders = set()
-opened = []  # the generations whose open sockets and shared regions are counted
 
 
 def tell_loaders():
@@ -71,12 +70,7 @@ def tell_loaders():
 
 
 def count_open():
-    """Write how many sockets and regions of shared memory this process has, once in each generation."""
-    number = session().generations.number
-    if number in opened:
-        return
-    opened.append(number)
-
+    """Write how many sockets and regions of shared memory this process has."""
     sockets = 0
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -126,11 +120,10 @@ for epoch in mx.elastic.epochs(spec["epochs"]):
         now = session().generations
         cut = not now.admitted or any(number > generation for number in rejoined)  # the others went on
         write("end", generation, before, None if cut else transaction.steps)  # None: only the others know it
-        if transaction.steps > before and not cut:
-            count_open()
         samples = []
         injector.at("batch")
     injector.at("epoch")
+    count_open()
 injector.at("ended")
 np.savez(f"{out}/weights-{me}.npz", **program.weights())
 write("done", transaction.steps, session().generations.admitted)
