@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import threading
@@ -18,11 +17,10 @@ import torch
 from .. import process
 from ..base import MXNetError
 from ..checkpoint.automatic import epochs as saved_epochs
-from ..checkpoint.state import Training
-from ..comm import session, wire
-from ..comm.generations import Expelled, Generation, Generations, Over, Status
+from ..comm import session
+from ..comm.generations import Expelled, Generation, Generations, Status
 from ..comm.rounds import Rounds
-from ..comm.store import THE_STORE, PeerError
+from ..comm.store import PeerError
 from ..comm.transaction import Transaction
 from ..comm.world import discover
 from ..events import emit, subscribe_each
@@ -30,12 +28,12 @@ from ..gluon import Trainer
 from ..gluon.data import DataLoader
 from ..gluon.data.place import Pass
 from . import handover
+from .joining import BLANK, Joining
+from .reconnecting import wait_for_store
 from .undo import Copy, Undo
 
 _log = logging.getLogger("neomx")
 _NAME = "elastic training"
-_BLANK = -1  # the number of steps of a worker that does not have the state yet
-_AGAIN = 0.2  # seconds between two looks for workers that wait to join
 
 
 class Elastic:
@@ -45,6 +43,7 @@ class Elastic:
 
     def __init__(self) -> None:
         self.steps = 0  # committed
+        self.joining = Joining(self)
         self._trainers: list[weakref.ref[Trainer]] = []  # in the order of their creation
         self._loaders: list[DataLoader] = []  # in the order of their first passes
         self._inside: list[DataLoader] = []  # those that the program is iterating
@@ -56,13 +55,9 @@ class Elastic:
         self._is_in_batch = False
         self._trained = -1  # the position in the data after the last step, until that is certain; otherwise negative
         self._positions: dict[int, dict[str, Any]] = {}  # of loaders whose first pass has not begun yet
-        self._told: tuple[int, int] | None = None  # the place that this worker told those that wait
-        self._start = 0  # the first epoch of `epochs`, in a worker that joins
         self._calls = 0  # completed collectives, and waits for all workers
         self._result: list[torch.Tensor] | None = []  # of the last of them
-        self._heard, self._asks, self._asked = -1, False, 0.0  # about workers that wait to join
-        self._admits = False  # whether they can be admitted after this batch, as this worker has found
-        self._admitting = False  # whether all workers do so
+        self._admitting = False  # whether all workers let others join after this batch
         self._ratio: float | None = None  # of the samples of all workers to the divisor, with --scale-batch
         self._begun = 0  # passes over data
         self._numbers: dict[int, int] = {}  # of the passes that the program is in, by identity
@@ -110,20 +105,8 @@ class Elastic:
         return opened.rounds
 
     def are_waiting(self) -> bool:
-        """Whether workers can be admitted at this point. Looks only after somebody has called."""
-        if self._admits:  # found in an earlier round
-            return True
-        store = session.session().store
-        assert store is not None
-        self._asks |= store.calls != self._heard
-        now = time.monotonic()
-        if not self._asks or now - self._asked < _AGAIN:
-            return False
-        self._heard, self._asked = store.calls, now
-        waiting = self._generations.waiting()
-        self._asks = bool(waiting)
-        self._admits = self._generations.has_room and any(epoch in (None, self._epoch()) for epoch in waiting)
-        return self._admits
+        """Whether workers can be admitted at this point."""
+        return self.joining.are_waiting(self._epoch())
 
     # ---- steps ----
 
@@ -143,7 +126,7 @@ class Elastic:
                 rounds.vote()
         except PeerError as error:
             generation = self._next(self._status(holds, divisor, self._epoch()), error)
-            if generation is None or self.steps == _BLANK or self.steps >= generation.steps:
+            if generation is None or self.steps == BLANK or self.steps >= generation.steps:
                 self._drop(generation)
                 return False
         if ends_step:
@@ -171,7 +154,7 @@ class Elastic:
         workers = len(self._generations.current.members)
         if self._ratio is None:
             self._ratio = samples / divisor / (workers / limits.initial)
-        for trainer in self._live_trainers:
+        for trainer in self.trainers:
             trainer.optimizer.rate_factor = workers / limits.initial
         return samples / self._ratio
 
@@ -208,13 +191,13 @@ class Elastic:
 
     def _status(self, holds: bool = False, divisor: float = 0.0, epoch: int | None = None) -> Status:
         training = self._numbers.get(id(self._pass)) if epoch is not None else None
-        began = self._boundary if len(self._live_trainers) > 1 else -1
+        began = self._boundary if len(self.trainers) > 1 else -1
         return Status(self.steps, holds, divisor, began, self._calls, self._begun, training, epoch)
 
     def _commit(self, generation: Generation | None) -> None:
         self.steps += 1
         self._admitting |= self._rounds.admits
-        self._admits = False
+        self.joining.look_again()
         if self._epoch() is not None:
             self._trained = self._rounds.position
         self._tell_place()
@@ -240,7 +223,7 @@ class Elastic:
 
     def _keep_copy(self) -> None:
         """Copy the weights before the first step of a batch, if the program has several Trainers."""
-        trainers = self._live_trainers
+        trainers = self.trainers
         if len(trainers) < 2 or self._is_in_batch and self._copies and self._copies[-1].steps == self._boundary:
             return
         while len(self._copies) >= len(trainers):
@@ -299,37 +282,19 @@ class Elastic:
             except Expelled as error:
                 _log.warning("%s: joining them again", error)
                 epoch = self._epoch()
-                joined = None if epoch is None else self._join(epoch)
+                joined = None if epoch is None else self.joining.ask(epoch)
                 if joined is None:
                     generations.step_aside()
                     return None
                 found = joined
                 break
             except PeerError as error:
-                self._wait_for_store(error)
-        self._admits = self._admitting = False
+                wait_for_store(error)
+        self._admitting = False
+        self.joining.look_again()
         self._history.append((found.passes, found.training, before.members))
         self._report(before, found, time.perf_counter() - began)
         return found
-
-    def _wait_for_store(self, error: PeerError) -> None:
-        """Wait until the job's store can be reached again. Raises the error if it can, or never comes back."""
-        opened = session.session()
-        store, limit = opened.store, time.monotonic() + opened.world.timeout
-        assert store is not None
-        noticed = time.monotonic() + wire.silence() + 1.0  # the heartbeats may notice it later than this call
-        while THE_STORE not in store.gone:
-            if time.monotonic() > noticed:
-                raise error
-            time.sleep(0.05)
-        _log.warning(
-            "%s is cut off from the job's store: it does not train until it reaches the store again, for up to %g s",
-            *(opened.world.name, opened.world.timeout),
-        )
-        while not store.come_back():
-            if time.monotonic() > limit:
-                raise error
-            time.sleep(_AGAIN)
 
     def _report(self, before: Generation, now: Generation, seconds: float) -> None:
         lost = [member for member in before.members if member not in now.members]
@@ -341,7 +306,8 @@ class Elastic:
             ]
             said += [f"worker {member} joins" for member in joined]
             after = "" if self._part is not None else f" after step {now.steps}"
-            _log.warning("%s: %d workers go on%s", "; ".join(said) or "no change", len(now.members), after)
+            remain = "1 worker goes on" if len(now.members) == 1 else f"{len(now.members)} workers go on"
+            _log.warning("%s: %s%s", "; ".join(said) or "no change", remain, after)
         emit("generation", number=now.number, members=list(now.members), lost=lost, joined=joined, seconds=seconds)
 
     def _settle(self, generation: Generation) -> None:
@@ -351,7 +317,7 @@ class Elastic:
                 if generation.lacking:
                     self._hand_result_over(generation)
                 if generation.new:
-                    self._hand_over(generation)
+                    self.joining.hand_over(generation)
                 self._rounds.begin_generation()
                 return
             except PeerError as error:
@@ -361,28 +327,6 @@ class Elastic:
                     return
                 generation = found
                 self._deal_again()
-
-    # ---- joining ----
-
-    def _join(self, epoch: int | None) -> Generation | None:
-        """Wait until the others admit this worker, which then has no state yet."""
-        while True:
-            try:
-                found = self._generations.join(epoch)
-                break
-            except Over:
-                raise self._unneeded() from None
-            except PeerError as error:
-                self._wait_for_store(error)
-        if found is not None:
-            self.steps = _BLANK
-        return found
-
-    def _unneeded(self) -> SystemExit:
-        """The normal end of a worker that the others did not need."""
-        _log.info("the training has ended, and this worker was not needed")
-        self._generations.store.leave()
-        return SystemExit(0)
 
     def _hand_result_over(self, generation: Generation) -> None:
         """Give the result of the last collective to those that have not received it."""
@@ -398,39 +342,15 @@ class Elastic:
             self._result, self._calls = list(tensors.values()), generation.calls
         group.close()
 
-    def _hand_over(self, generation: Generation) -> None:
-        group = handover.members_of(session.session(), generation, generation.new)
-        if group is None:
-            return
-        trainings = self._trainings()
-        if group.rank == 0:
-            handover.give(group, trainings, self._facts())
-        else:
-            contents, facts = handover.take(group)
-            if contents.keys() - trainings.keys():
-                raise MXNetError(
-                    f"the other workers train with {len(contents)} Trainers, but the program of this one has created "
-                    f"{len(trainings)} before its first pass over the data. A worker that joins must run the same "
-                    "program, and create its Trainers before that pass"
-                )
-            for number, content in contents.items():
-                trainings[number].restore(content)
-            self._take_facts(facts)
-            self.steps = self._boundary = int(facts["steps"])
-        group.close()
-
     @property
-    def _live_trainers(self) -> list[Trainer]:
+    def trainers(self) -> list[Trainer]:
         """The Trainers that the program has."""
         return [trainer for each in self._trainers if (trainer := each()) is not None]
 
-    def _trainings(self) -> dict[int, Training]:
-        """What the Trainers train that step with all workers, by their numbers, which are the same on all workers."""
-        found = {each.strategy.number: each for each in self._live_trainers if each.strategy.rounds is not None}
-        return {number: Training(None, trainer) for number, trainer in found.items()}
+    # ---- for workers that join ----
 
-    def _facts(self) -> dict[str, Any]:
-        """What a worker that joins must know besides the state of the training."""
+    def facts(self) -> dict[str, Any]:
+        """Return what a worker that joins must know besides the state of its Trainers, as JSON values."""
         places = {}
         for number, loader in enumerate(self._loaders):
             try:
@@ -445,7 +365,9 @@ class Elastic:
             "loaders": places,
         }
 
-    def _take_facts(self, facts: dict[str, Any]) -> None:
+    def take_facts(self, facts: dict[str, Any]) -> None:
+        """Continue with the facts of another worker."""
+        self.steps = self._boundary = int(facts["steps"])
         self._calls, self._ratio = int(facts["calls"]), facts["ratio"]
         # A worker that joins is in the pass of the others, or about to begin it.
         self._begun, self._history = int(facts["begun"]) - (self._epoch() is None), []
@@ -461,38 +383,6 @@ class Elastic:
         limits = session.session().world.limits
         if limits is not None and not limits.scales:
             loader.keep_at_once(position)
-
-    def _wait_for_place(self) -> dict[str, int]:
-        """Wait until the training has begun, and return where it is."""
-        try:
-            while (place := self._generations.place()) is None:
-                time.sleep(0.05)
-        except Over:
-            raise self._unneeded() from None
-        return place
-
-    def _join_at(self, loader: DataLoader) -> None:
-        """Join before a pass over the training data, or skip a pass that the others have finished."""
-        number = self._loaders.index(loader)
-        while True:
-            place = self._wait_for_place()
-            if place["loader"] != number:
-                return  # not the training data
-            position = loader.state()
-            mine = max(int(position["epoch"]), self._start)
-            if mine < place["epoch"]:
-                loader.load_state({**position, "epoch": mine + 1, "index": 0}, empty_passes=1)
-                return
-            if mine > place["epoch"]:
-                time.sleep(_AGAIN)
-                continue
-            loader.load_state({**position, "epoch": mine})
-            self._trainings()  # choose strategies now, alone: the others have done so together
-            generation = self._join(mine)
-            if generation is not None:
-                self._settle(generation)
-                self._history = []  # the others are in a pass that trains
-                return
 
     # ---- a part of the program that restores its state itself ----
 
@@ -518,25 +408,20 @@ class Elastic:
     def join_part(self) -> bool:
         """Wait until the others admit this worker to this part of the program. Return False if they are past it."""
         assert self._part is not None
-        while True:
-            place = self._wait_for_place()["epoch"]
-            if place < self._part:
-                return False
-            if place == self._part and self._join(place) is not None:
-                return True
-            time.sleep(0.05)
+        return self.joining.part(self._part)
 
     def tell_part(self) -> None:
         """Tell workers that wait to join that the training is in this part of the program."""
         if session.session().world.rank == 0:
-            self._generations.tell_place(json.dumps({"loader": -1, "epoch": self._part}))
+            assert self._part is not None
+            self.joining.tell_place(-1, self._part)
 
     def regroup(self, loss: PeerError | None) -> Generation | None:
         """Agree with the other workers on the next generation, with those that wait to join this part.
 
         Return None if they have gone on without this worker, and are past this part.
         """
-        self._admits = False
+        self.joining.look_again()
         return self._next(Status(self.steps, calls=self._calls, passes=self._begun, epoch=self._part), loss)
 
     def has_state(self) -> None:
@@ -550,8 +435,7 @@ class Elastic:
         """Return the epochs, in a process that joins from the one that the others are in."""
         if self._generations.admitted:
             return saved_epochs(count)
-        self._start = self._wait_for_place()["epoch"]
-        return range(self._start, count)
+        return range(self.joining.first_epoch(), count)
 
     def _epoch(self) -> int | None:
         """The number of the pass over the training data, or of the part of the program, if it is in one."""
@@ -578,10 +462,7 @@ class Elastic:
         epoch = self._epoch()
         if epoch is None or self._active is None or session.session().world.rank != 0:
             return
-        place = self._loaders.index(self._active), epoch
-        if place != self._told:
-            self._told = place
-            self._generations.tell_place(json.dumps({"loader": place[0], "epoch": place[1]}))
+        self.joining.tell_place(self._loaders.index(self._active), epoch)
 
     def _take_trainer(self, trainer: Trainer) -> None:
         self._trainers.append(weakref.ref(trainer))
@@ -590,7 +471,10 @@ class Elastic:
         if all(loader is not known for known in self._loaders):
             self._loaders.append(loader)
         if not self._generations.admitted:
-            self._join_at(loader)
+            generation = self.joining.before_pass(loader, self._loaders.index(loader))
+            if generation is not None:
+                self._settle(generation)
+                self._history = []  # the others are in a pass that trains
         position = self._positions.pop(self._loaders.index(loader), None)
         if position is not None:
             self._keep_batch(loader, position)
@@ -628,7 +512,7 @@ class Elastic:
     def _begin_batch(self, loader: DataLoader, **fields: Any) -> None:
         self._is_in_batch, self._skips = True, False
         if self._undo is None or self._undo.steps != self.steps or self._undo.loader is not loader:
-            self._undo = Undo(self._live_trainers, loader, self.steps)
+            self._undo = Undo(self.trainers, loader, self.steps)
 
     def _leave_batch(self, loader: DataLoader) -> None:
         self._is_in_batch = self._skips = False

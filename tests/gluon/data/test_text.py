@@ -54,6 +54,7 @@ def test_vocabulary_file_is_json_with_the_same_indices(tmp_path, reserved):
         '{"unknown_token": "u", "reserved_tokens": ["u"], "tokens": []}',
         '{"unknown_token": "u", "reserved_tokens": 3, "tokens": []}',
         '{"unknown_token": "u", "reserved_tokens": null, "tokens": ["a", "a"]}',
+        "[" * 100000,
     ],
 )
 def test_invalid_vocabulary_files_are_reported(tmp_path, content):
@@ -270,6 +271,12 @@ def test_whole_words_are_chosen_together(pieces):
 def test_masking_needs_a_mask_token():
     with pytest.raises(ValueError, match="'<mask>' is not in the vocabulary"):
         text.MaskTokens(WORDS, mask_token="<mask>")
+
+
+@pytest.mark.parametrize("tokens", [[3, 203], [-1, 3]])
+def test_unknown_indices_are_not_masked(tokens):
+    with pytest.raises(ValueError, match=rf"vocabulary of 203 tokens.* from {min(tokens)} to {max(tokens)}"):
+        text.MaskTokens(WORDS)(tokens)
 
 
 # ---- packing ----

@@ -28,9 +28,10 @@ def save(path: str | os.PathLike[str], data: Any, rate: int, encoding: str = "in
     `encoding` is uint8, int16, int24, int32, float32 or float64. PCM clips values beyond the range.
     """
     values = data.asnumpy() if isinstance(data, NDArray) else data
-    if values.ndim not in (1, 2):
+    if values.ndim not in (1, 2) or not values.size:
         raise MXNetError(
-            f"cannot write {os.fspath(path)}: expected (samples,) or (channels, samples), received shape {values.shape}"
+            f"cannot write {os.fspath(path)}: expected (samples,) or (channels, samples) with at least one sample, "
+            f"received shape {values.shape}"
         )
     if values.ndim == 2 and values.shape[0] > max(32, values.shape[1]):
         raise MXNetError(

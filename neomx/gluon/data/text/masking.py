@@ -39,6 +39,11 @@ class MaskTokens:
 
     def __call__(self, tokens: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         labels = np.asarray(tokens, np.int32)
+        if labels.size and not 0 <= labels.min() <= labels.max() < len(self._special):
+            raise ValueError(
+                f"expected indices of a vocabulary of {len(self._special)} tokens, received indices from "
+                f"{labels.min()} to {labels.max()}"
+            )
         draw = rng()
         chosen = self._chosen(labels, draw)
         inputs, how = labels.copy(), draw.random(len(chosen))

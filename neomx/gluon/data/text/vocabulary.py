@@ -69,7 +69,7 @@ class Vocabulary(contrib.Vocabulary):
             if not all(isinstance(token, str) for token in (unknown, *(reserved or ()), *tokens)):
                 raise TypeError("a token is not a string")
             made = cls(unknown_token=unknown, reserved_tokens=reserved)
-        except (KeyError, TypeError, ValueError, AssertionError) as error:
+        except (KeyError, TypeError, ValueError, AssertionError, RecursionError) as error:
             raise MXNetError(
                 f"{os.fspath(path)} is not a vocabulary that Vocabulary.save has written: {error}"
             ) from None
