@@ -115,8 +115,7 @@ class Elastic:
         if self._skips:
             return False
         rounds = self._rounds
-        if self._inside:
-            self._active = self._inside[-1]
+        self.trains()
         holds, divisor = False, math.nan
         generation: Generation | None = None
         try:
@@ -135,6 +134,11 @@ class Elastic:
         if ends_step:
             self._commit(generation)
         return True
+
+    def trains(self) -> None:
+        """Note that the innermost loader that the program is iterating has the training data."""
+        if self._inside:
+            self._active = self._inside[-1]
 
     @property
     def shares(self) -> int:
@@ -190,7 +194,7 @@ class Elastic:
         return self._calls > calls
 
     def _status(self, holds: bool = False, divisor: float = 0.0, epoch: int | None = None) -> Status:
-        training = self._numbers.get(id(self._pass)) if epoch is not None else None
+        training = None if self._epoch() is None else self._numbers.get(id(self._pass))
         began = self._boundary if len(self.trainers) > 1 else -1
         return Status(self.steps, holds, divisor, began, self._calls, self._begun, training, epoch)
 

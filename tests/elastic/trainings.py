@@ -31,6 +31,7 @@ class Mode:
     own: bool = False  # whether steps are divided by the samples of the batch
     drops: bool = False  # whether layers draw random numbers
     defers: bool = False  # whether the first forward pass determines shapes
+    calls: bool = False  # whether the program makes a collective call of its own before each step
     is_replayed: bool = True  # whether the weights can be computed again, bit by bit, in one process
 
 
@@ -49,6 +50,7 @@ MODES = {
     "own": replace(PLAIN, rest=1, own=True),
     "loaders": replace(PLAIN, loaders=2),
     "threads": replace(PLAIN, loaders=2, threads=True),
+    "calls": replace(PLAIN, calls=True),
     "half": replace(PLAIN, half=True, is_replayed=False),
     "two": replace(PLAIN, trainers=2),
     "buckets": replace(PLAIN, layers="wide"),
