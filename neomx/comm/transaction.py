@@ -36,9 +36,6 @@ class Transaction(Protocol):
     def passed(self) -> None:
         """Note that this worker has waited for all others."""
 
-    def trains(self) -> None:
-        """Note that the program trains with the data that it is reading."""
-
     def begin_at(self, steps: int) -> None:
         """Continue a training that has made so many steps."""
 
@@ -77,9 +74,6 @@ class _Fixed:
         raise error
 
     def passed(self) -> None:
-        pass
-
-    def trains(self) -> None:
         pass
 
     def begin_at(self, steps: int) -> None:

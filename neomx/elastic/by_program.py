@@ -58,9 +58,6 @@ class ByProgram:
     def passed(self) -> None:
         """Do nothing: the program itself says where it continues."""
 
-    def trains(self) -> None:
-        """Do nothing: the program itself says which data it repeats."""
-
     def begin_at(self, steps: int) -> None:
         """Continue a training that has made so many steps."""
         self._elastic.begin_at(steps)

@@ -115,10 +115,10 @@ class Elastic:
         if self._skips:
             return False
         rounds = self._rounds
-        self.trains()
         holds, divisor = False, math.nan
         generation: Generation | None = None
         try:
+            self._train()
             divisor = attempt()
             if ends_step:
                 holds = True
@@ -135,10 +135,16 @@ class Elastic:
             self._commit(generation)
         return True
 
-    def trains(self) -> None:
-        """Note that the innermost loader that the program is iterating has the training data."""
-        if self._inside:
-            self._active = self._inside[-1]
+    def _train(self) -> None:
+        """Note that the innermost loader that the program is iterating has the training data.
+
+        Raises if a worker was lost in this pass before its first step, and its samples were dealt as in an evaluation.
+        """
+        if not self._inside or self._active is self._inside[-1]:
+            return
+        self._active = self._inside[-1]
+        if len(self._members.get(id(self._pass), ())) > 1:
+            raise PeerError("the data of the training is dealt again")
 
     @property
     def shares(self) -> int:
@@ -206,7 +212,7 @@ class Elastic:
             self._trained = self._rounds.position
         self._tell_place()
         if generation is not None:
-            self._deal_again()
+            self._deal_again(generation)
             self._settle(generation)
 
     def _drop(self, generation: Generation | None) -> None:
@@ -220,7 +226,7 @@ class Elastic:
                 stepper.drop_step()
         self._skips = self._is_in_batch
         if generation is not None:
-            self._deal_again()
+            self._deal_again(generation)
             self._settle(generation)
         elif self._epoch() is not None:
             self._pass.deal_from(self._pass.samples or 0)
@@ -245,14 +251,16 @@ class Elastic:
         copy.restore()
         self.steps, self._trained = steps, -1
 
-    def _deal_again(self) -> None:
+    def _deal_again(self, generation: Generation) -> None:
         """Divide the samples that are not trained yet, and those that lost workers should have evaluated."""
         self._pass_boundary()
-        now, me = self._generations.current.members, session.session().world.number
+        now, me = generation.members, session.session().world.number
         for loader in self._inside:
             each = loader.current_pass
             if each is None:
                 continue
+            if generation.training is not None and self._numbers.get(id(each)) == generation.training:
+                self._active = loader  # another worker has begun to train in this pass
             if loader is self._active:
                 each.deal_again()
             elif id(each) in self._members:
@@ -330,7 +338,7 @@ class Elastic:
                     self._drop(None)
                     return
                 generation = found
-                self._deal_again()
+                self._deal_again(generation)
 
     def _hand_result_over(self, generation: Generation) -> None:
         """Give the result of the last collective to those that have not received it."""
@@ -534,7 +542,7 @@ class Elastic:
         if generation is None:
             self._drop(None)
         else:
-            self._deal_again()
+            self._deal_again(generation)
             self._settle(generation)
 
 

@@ -113,7 +113,6 @@ class StepStrategy(ABC):
         All workers must call it in the same order for their strategies.
         """
         self._rounds, self._number = rounds, rounds.enter(self)
-        transaction().trains()
         check_alike(members, [f"the strategy {type(self).__qualname__}"], "how gradients are exchanged")
         rounds.forget(members)
         return members.clone(f"gradients {self._number}")

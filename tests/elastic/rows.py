@@ -91,9 +91,8 @@ def _makes_sense(row):
         return False  # each gradient is updated on its own
     if row.phase == "leave" and row.fault == "failed":
         return False  # the program has ended
-    if row.role == "spare" and row.when != "middle":
-        return False  # it asks to join the epoch before the one in which the fault occurs, which may be too short
-    return True
+    # A spare asks to join the epoch before the one in which the fault occurs, which may be too short.
+    return row.role != "spare" or row.when == "middle"
 
 
 def choose(count, seed):

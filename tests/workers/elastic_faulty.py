@@ -57,7 +57,8 @@ def fail(*_):
 
 
 signal.signal(signal.SIGUSR1, fail)
-held, rejoined, generations = set(), [], []
+held, rejoined = set(), []
+generations = []  # those in which this worker was
 loaders = set()
 
 
@@ -80,7 +81,6 @@ def count_open():
     write("open", sockets, regions)
 
 
-
 def told(number, members, lost, joined, seconds):
     if generations and number > generations[-1] + 1:
         rejoined.append(number)  # the others had another one in the meantime
@@ -89,14 +89,14 @@ def told(number, members, lost, joined, seconds):
 
 
 subscribe_each(generation=told)
-generations.append(session().generations.number)
 injector.at("session")
 program = trainings.Program(mode, "dist_sync")
 injector.at("trainer")
 injector.steps = lambda: transaction.steps
 if mode.drops:
     mx.random.seed(100 + me)
-write("members", session().generations.number, list(session().generations.current.members))
+if session().generations.admitted:
+    write("members", session().generations.number, list(session().generations.current.members))
 shard = mx.dist.shard(trainings.data(spec["samples"]), shuffle=True, seed=5)
 loader = mx.gluon.data.DataLoader(shard, trainings.BATCH, num_workers=mode.loaders, thread_pool=mode.threads)
 for epoch in mx.elastic.epochs(spec["epochs"]):
@@ -116,6 +116,7 @@ for epoch in mx.elastic.epochs(spec["epochs"]):
             mx.dist.all_reduce(mx.nd.ones((3,)))
         injector.at("step")
         before, generation = transaction.steps, session().generations.number
+        generations.append(generation)
         write("try", generation, before, epoch, samples)
         divisor = spec["at_once"] * mode.micro
         program.step(current_batch().total if mode.own else divisor)
@@ -125,7 +126,9 @@ for epoch in mx.elastic.epochs(spec["epochs"]):
         samples = []
         injector.at("batch")
     injector.at("epoch")
-    count_open()
+    if session().generations.admitted:
+        count_open()
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 injector.at("ended")
 np.savez(f"{out}/weights-{me}.npz", **program.weights())
 write("done", transaction.steps, session().generations.admitted)
