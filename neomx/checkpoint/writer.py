@@ -200,7 +200,8 @@ def publish(target: Target, snapshot: Snapshot, token: str, layout: str, notes: 
     }
     for path, file in files.items():
         _await(storage, f"{name}/{path}", file)
-    facts = merged_facts([snapshot.facts, *(note["facts"] for note in notes if "facts" in note)])
+    told = [snapshot.facts, *(note["facts"] for note in notes if "facts" in note)]
+    facts = merged_facts([json.loads(each) for each in told])
     tables = joined([note["tensors"] for note in notes])
     tensors = {key: manifest.stored(key, each, target.workers) for key, each in tables.items()}
     made = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -213,9 +214,8 @@ def publish(target: Target, snapshot: Snapshot, token: str, layout: str, notes: 
             folder.remove(storage, step)
 
 
-def merged_facts(told: Sequence[str]) -> dict[str, Any]:
+def merged_facts(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the facts about a training from those of workers, each of which may have other optimizer states."""
-    facts: list[dict[str, Any]] = [json.loads(each) for each in told]
     if len(facts) > 1 and "optimizer" in facts[0]:
         facts[0]["optimizer"] = merge([each["optimizer"] for each in facts])
     return facts[0]
