@@ -5,7 +5,7 @@ ORACLE_PYTHON ?= python3.11
 export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, which need not all compile every file
 
-.PHONY: help demo test quick sweep coverage fuzz faults test-isa dist test-wheel check style types imports secrets audit format oracle record bench bench-dist bench-elastic bench-layouts bench-versions figures tasks render companions docs docs-serve clean
+.PHONY: help demo test quick sweep coverage fuzz faults soak test-isa dist test-wheel check style types imports secrets audit format oracle record bench bench-dist bench-elastic bench-layouts bench-versions figures tasks render companions docs docs-serve clean
 
 # List the targets.
 help:
@@ -54,6 +54,11 @@ fuzz: .venv/installed
 ROWS ?= 500
 faults: .venv/installed
 	.venv/bin/python tests/elastic/faults.py --rows $(ROWS) --seed $(SEED) --seconds $(SECONDS)
+
+# Let a random killer loose on elastic jobs, one after the other, for SOAK seconds.
+SOAK ?= 1200
+soak: .venv/installed
+	.venv/bin/python tests/elastic/soak.py --seconds $(SOAK) --seed $(SEED)
 
 # Run the numeric tests with each instruction set that this CPU has.
 test-isa: .venv/installed

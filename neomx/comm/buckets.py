@@ -298,8 +298,10 @@ class Buckets:
         self.readiness = []
 
     def halt(self) -> None:
-        """Wait until all sums have ended, successfully or not."""
+        """Wait until all sums have ended, successfully or not, and forget their errors."""
         self._courier.send(lambda: None).result()
+        for bucket in self._buckets:
+            bucket.travel = None  # an error's traceback refers to the bucket, and would keep its memory
 
     def close(self) -> None:
         """End the thread after it has summed all buckets that were sent."""

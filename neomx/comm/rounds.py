@@ -248,7 +248,9 @@ class Rounds:
         state.saved.clear()
         if not math.isnan(divisor):  # NaN if a later call provides it
             last = self._given.get(stepper)
-            given = _Given(divisor, samples) if last is None else last.next(divisor, samples)
+            # A worker that is alone in an elastic job of several, from its first step, has the samples of all workers.
+            alone = self._group.size == 1 and transaction().shares > 1
+            given = _Given(divisor, samples, differs=alone) if last is None else last.next(divisor, samples)
             self._given[stepper], follows, differs = given, given.follows, given.differs
         round = self._say(stepper, divisor, samples, reduces, wants_flags, follows, differs=differs)
         self._check_same(stepper, round)

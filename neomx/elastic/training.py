@@ -115,11 +115,10 @@ class Elastic:
         if self._skips:
             return False
         rounds = self._rounds
-        if self._inside:
-            self._active = self._inside[-1]
         holds, divisor = False, math.nan
         generation: Generation | None = None
         try:
+            self._train()
             divisor = attempt()
             if ends_step:
                 holds = True
@@ -135,6 +134,17 @@ class Elastic:
         if ends_step:
             self._commit(generation)
         return True
+
+    def _train(self) -> None:
+        """Note that the innermost loader that the program is iterating has the training data.
+
+        Raises if a worker was lost in this pass before its first step, and its samples were dealt as in an evaluation.
+        """
+        if not self._inside or self._active is self._inside[-1]:
+            return
+        self._active = self._inside[-1]
+        if len(self._members.get(id(self._pass), ())) > 1:
+            raise PeerError("the data of the training is dealt again")
 
     @property
     def shares(self) -> int:
@@ -190,7 +200,7 @@ class Elastic:
         return self._calls > calls
 
     def _status(self, holds: bool = False, divisor: float = 0.0, epoch: int | None = None) -> Status:
-        training = self._numbers.get(id(self._pass)) if epoch is not None else None
+        training = None if self._epoch() is None else self._numbers.get(id(self._pass))
         began = self._boundary if len(self.trainers) > 1 else -1
         return Status(self.steps, holds, divisor, began, self._calls, self._begun, training, epoch)
 
@@ -202,7 +212,7 @@ class Elastic:
             self._trained = self._rounds.position
         self._tell_place()
         if generation is not None:
-            self._deal_again()
+            self._deal_again(generation)
             self._settle(generation)
 
     def _drop(self, generation: Generation | None) -> None:
@@ -216,7 +226,7 @@ class Elastic:
                 stepper.drop_step()
         self._skips = self._is_in_batch
         if generation is not None:
-            self._deal_again()
+            self._deal_again(generation)
             self._settle(generation)
         elif self._epoch() is not None:
             self._pass.deal_from(self._pass.samples or 0)
@@ -241,14 +251,16 @@ class Elastic:
         copy.restore()
         self.steps, self._trained = steps, -1
 
-    def _deal_again(self) -> None:
+    def _deal_again(self, generation: Generation) -> None:
         """Divide the samples that are not trained yet, and those that lost workers should have evaluated."""
         self._pass_boundary()
-        now, me = self._generations.current.members, session.session().world.number
+        now, me = generation.members, session.session().world.number
         for loader in self._inside:
             each = loader.current_pass
             if each is None:
                 continue
+            if generation.training is not None and self._numbers.get(id(each)) == generation.training:
+                self._active = loader  # another worker has begun to train in this pass
             if loader is self._active:
                 each.deal_again()
             elif id(each) in self._members:
@@ -326,7 +338,7 @@ class Elastic:
                     self._drop(None)
                     return
                 generation = found
-                self._deal_again()
+                self._deal_again(generation)
 
     def _hand_result_over(self, generation: Generation) -> None:
         """Give the result of the last collective to those that have not received it."""
@@ -530,7 +542,7 @@ class Elastic:
         if generation is None:
             self._drop(None)
         else:
-            self._deal_again()
+            self._deal_again(generation)
             self._settle(generation)
 
 

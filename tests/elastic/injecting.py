@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import multiprocessing
 import os
 import resource
 import signal
@@ -122,6 +123,8 @@ class Injector:
             os.kill(os.getpid(), signal.SIGKILL)
         elif fault.kind in ("stopped", "continued"):
             os.kill(os.getpid(), signal.SIGSTOP)
+        elif fault.kind == "loader killed":
+            os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
         elif fault.kind == "failed":
             raise RuntimeError("a mistake in the program")
         elif fault.kind == "slowed":

@@ -31,6 +31,7 @@ class Mode:
     own: bool = False  # whether steps are divided by the samples of the batch
     drops: bool = False  # whether layers draw random numbers
     defers: bool = False  # whether the first forward pass determines shapes
+    calls: bool = False  # whether the program makes a collective call of its own before each step
     is_replayed: bool = True  # whether the weights can be computed again, bit by bit, in one process
 
 
@@ -49,6 +50,7 @@ MODES = {
     "own": replace(PLAIN, rest=1, own=True),
     "loaders": replace(PLAIN, loaders=2),
     "threads": replace(PLAIN, loaders=2, threads=True),
+    "calls": replace(PLAIN, calls=True),
     "half": replace(PLAIN, half=True, is_replayed=False),
     "two": replace(PLAIN, trainers=2),
     "buckets": replace(PLAIN, layers="wide"),
@@ -60,6 +62,11 @@ MODES = {
 def total(mode, workers):
     """Return the number of samples of the data, for a number of workers at the start."""
     return BATCH * workers * STEPS - mode.rest * (BATCH * workers - workers + 1)
+
+
+def steps_of_epoch(mode):
+    """Return the number of steps of all Trainers in an epoch."""
+    return STEPS // mode.micro * mode.trainers
 
 
 def data(count):
@@ -76,7 +83,7 @@ def network(layers):
         net.add(*(nn.Dense(width, activation="tanh", in_units=into) for into, width in ((8, 1100), (1100, 1100))))
         net.add(nn.Dense(1, in_units=1100))
     else:
-        net.add(nn.Dense(16, activation="tanh"))
+        net.add(nn.Dense(9 if layers == "other" else 16, activation="tanh"))
         if layers == "norm":
             net.add(nn.BatchNorm())
         if layers == "dropout":

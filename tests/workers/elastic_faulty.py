@@ -3,8 +3,14 @@
 Before and after each step, it writes which samples the step has and how many steps are committed.
 """
 
+import contextlib
+import dataclasses
+import faulthandler
 import json
+import multiprocessing
 import os
+import re
+import signal
 import sys
 import time
 
@@ -15,6 +21,7 @@ sys.path.insert(0, spec["path"])
 import injecting  # noqa: E402
 
 me, out = int(os.environ["RANK"]), spec["folder"]
+faulthandler.register(signal.SIGUSR2)  # the test asks where a worker hangs
 injector = injecting.Injector(spec["faults"], out, me)
 injector.at("start")
 
@@ -26,6 +33,8 @@ from neomx.events import subscribe_each  # noqa: E402
 from neomx.gluon.data.place import current_batch  # noqa: E402
 
 mode = trainings.MODES[spec["mode"]]
+if spec["differs"] and os.environ.get("NEOMX_JOINS"):
+    mode = dataclasses.replace(mode, layers="other")
 transaction = mx.process.state.transaction
 log = open(f"{out}/seen-{me}.jsonl", "a", buffering=1)  # noqa: SIM115
 
@@ -43,7 +52,33 @@ def hold(step):
         time.sleep(0.25)  # longer than the time between two looks for workers that wait
 
 
-held, rejoined, generations = set(), [], []
+def fail(*_):
+    raise RuntimeError("a mistake in the program")
+
+
+signal.signal(signal.SIGUSR1, fail)
+held, rejoined = set(), []
+generations = []  # those in which this worker was
+loaders = set()
+
+
+def tell_loaders():
+    """Write the process ids of new loader processes."""
+    found = {child.pid for child in multiprocessing.active_children()}
+    if found - loaders:
+        write("loaders", sorted(found - loaders))
+        loaders.update(found)
+
+
+def count_open():
+    """Write how many sockets and regions of shared memory this process has."""
+    sockets = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            sockets += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+    with open("/proc/self/maps") as file:
+        regions = len(re.findall("/memfd:neomx-", file.read()))
+    write("open", sockets, regions)
 
 
 def told(number, members, lost, joined, seconds):
@@ -54,19 +89,20 @@ def told(number, members, lost, joined, seconds):
 
 
 subscribe_each(generation=told)
-generations.append(session().generations.number)
 injector.at("session")
 program = trainings.Program(mode, "dist_sync")
 injector.at("trainer")
 injector.steps = lambda: transaction.steps
 if mode.drops:
     mx.random.seed(100 + me)
-write("members", session().generations.number, list(session().generations.current.members))
+if session().generations.admitted:
+    write("members", session().generations.number, list(session().generations.current.members))
 shard = mx.dist.shard(trainings.data(spec["samples"]), shuffle=True, seed=5)
 loader = mx.gluon.data.DataLoader(shard, trainings.BATCH, num_workers=mode.loaders, thread_pool=mode.threads)
-for epoch in mx.elastic.epochs(trainings.EPOCHS):
-    waiting, samples = 0, []
+for epoch in mx.elastic.epochs(spec["epochs"]):
+    samples = []
     for x, y, numbers in loader:
+        tell_loaders()
         if transaction.steps not in held:
             held.add(transaction.steps)
             hold(transaction.steps)
@@ -76,17 +112,23 @@ for epoch in mx.elastic.epochs(trainings.EPOCHS):
         samples.append(numbers.asnumpy().astype(int).tolist())
         if len(samples) < mode.micro:
             continue
+        if mode.calls:
+            mx.dist.all_reduce(mx.nd.ones((3,)))
         injector.at("step")
         before, generation = transaction.steps, session().generations.number
+        generations.append(generation)
         write("try", generation, before, epoch, samples)
         divisor = spec["at_once"] * mode.micro
         program.step(current_batch().total if mode.own else divisor)
         now = session().generations
-        cut = not now.admitted or any(number > generation for number in rejoined)  # the others dropped the step
-        write("end", generation, before, before if cut else transaction.steps)
+        cut = not now.admitted or any(number > generation for number in rejoined)  # the others went on
+        write("end", generation, before, None if cut else transaction.steps)  # None: only the others know it
         samples = []
         injector.at("batch")
     injector.at("epoch")
+    if session().generations.admitted:
+        count_open()
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 injector.at("ended")
 np.savez(f"{out}/weights-{me}.npz", **program.weights())
 write("done", transaction.steps, session().generations.admitted)
