@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -285,9 +286,17 @@ class Training:
             )
 
 
-def content_of(tensors: dict[str, torch.Tensor], facts: dict[str, Any], step: int = 0) -> Content:
-    """Return the content for `Training.restore` from the result of `Training.copy`, of another process for example."""
-    forms = {name: Form(tuple(each.shape), each.dtype) for name, each in tensors.items()}
+def content_of(
+    tensors: dict[str, torch.Tensor],
+    facts: dict[str, Any],
+    step: int = 0,
+    shapes: Mapping[str, Sequence[int]] = MappingProxyType({}),
+) -> Content:
+    """Return the content for `Training.restore` from the result of `Training.copy`, of another process for example.
+
+    `shapes` has the whole shape of each tensor of which only the part of this worker is given.
+    """
+    forms = {name: Form(tuple(shapes.get(name, each.shape)), each.dtype) for name, each in tensors.items()}
     return Content(step, 1, facts, forms, of_worker=lambda rank: facts.get("worker", {}), tensors=dict(tensors))
 
 

@@ -58,6 +58,6 @@ def _averages(trainers: Sequence[Trainer]) -> list[torch.Tensor]:
         array._data
         for trainer in trainers
         for param in trainer.parameters
-        if not param._differentiable and param._arrays is not None
+        if not param._differentiable and param._arrays is not None and param.placement.is_here
         for array in param.list_data()
     ]

@@ -32,7 +32,9 @@ class Mode:
     drops: bool = False  # whether layers draw random numbers
     defers: bool = False  # whether the first forward pass determines shapes
     calls: bool = False  # whether the program makes a collective call of its own before each step
-    is_replayed: bool = True  # whether the weights can be computed again, bit by bit, in one process
+    layout: str = ""  # of a replica: "tensor=2", "pipeline=2", "shard=2"
+    is_replayed: bool = True  # whether the weights can be computed again in one process
+    rounds: bool = False  # whether the sums of one process have another order, so that its weights differ a little
 
 
 PLAIN = Mode()
@@ -56,7 +58,23 @@ MODES = {
     "buckets": replace(PLAIN, layers="wide"),
     "sparse": replace(PLAIN, layers="sparse"),
     "compressed": replace(PLAIN, compression="2bit", is_replayed=False),
+    "tensor": replace(PLAIN, layout="tensor=2", optimizer="adam", rounds=True),
+    "tensor split": replace(PLAIN, layout="tensor=2", splits=True, rounds=True),
+    "tensor norm": replace(PLAIN, layout="tensor=2", layers="norm", rest=4, own=True, rounds=True),
+    "shard": replace(PLAIN, layout="shard=2", optimizer="adam", rounds=True),
+    "pipeline": replace(PLAIN, layout="pipeline=2", own=True, rounds=True),
+    "pipeline momentum": replace(PLAIN, layout="pipeline=2", optimizer="adam", own=True, rest=4, rounds=True),
 }
+
+
+def replica_of(mode):
+    """Return the number of workers that have a model together."""
+    return int(mode.layout.partition("=")[2] or 1)
+
+
+def shares_of(mode, workers):
+    """Return the number of workers with different samples."""
+    return workers if mode.layout.startswith("shard") else workers // replica_of(mode)
 
 
 def total(mode, workers):
