@@ -340,6 +340,8 @@ class Elastic:
         self._broken, self._expects_step = None, False
         while True:
             try:
+                if not generations.admitted:
+                    raise Expelled(f"worker {session.session().world.number} does not train with the others")
                 if loss is not None:
                     generations.call()
                     for stepper in self._rounds.steppers:
@@ -544,10 +546,11 @@ class Elastic:
         if all(loader is not known for known in self._loaders):
             self._loaders.append(loader)
         if not self._generations.admitted:
-            generation = self.joining.before_pass(loader, self._loaders.index(loader))
-            if generation is not None:
+            while generation := self.joining.before_pass(loader, self._loaders.index(loader)):
                 self._settle(generation)
-                self._history = []  # the others are in a pass that trains
+                if self._generations.admitted:  # it still is, with its partners if it has any
+                    break
+            self._history = []  # the others are in a pass that trains
         position = self._positions.pop(self._loaders.index(loader), None)
         if position is not None:
             self._keep_batch(loader, position)

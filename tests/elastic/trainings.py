@@ -33,8 +33,7 @@ class Mode:
     defers: bool = False  # whether the first forward pass determines shapes
     calls: bool = False  # whether the program makes a collective call of its own before each step
     layout: str = ""  # of a replica: "tensor=2", "pipeline=2", "shard=2"
-    is_replayed: bool = True  # whether the weights can be computed again in one process
-    rounds: bool = False  # whether the sums of one process have another order, so that its weights differ a little
+    is_replayed: bool = True  # whether the weights can be computed again in one process: without a layout, bit by bit
     api: str = "gluon"  # "module": forward, backward and update of a Module; "fit": its fit
 
 
@@ -62,12 +61,12 @@ MODES = {
     "module": replace(PLAIN, api="module", layers="norm"),
     "fit": replace(PLAIN, api="fit", rest=1),
     "fit dropout": replace(PLAIN, api="fit", layers="dropout", drops=True, optimizer="adam"),
-    "tensor": replace(PLAIN, layout="tensor=2", optimizer="adam", rounds=True),
-    "tensor split": replace(PLAIN, layout="tensor=2", splits=True, rounds=True),
-    "tensor norm": replace(PLAIN, layout="tensor=2", layers="norm", rest=4, own=True, rounds=True),
-    "shard": replace(PLAIN, layout="shard=2", optimizer="adam", rounds=True),
-    "pipeline": replace(PLAIN, layout="pipeline=2", own=True, rounds=True),
-    "pipeline momentum": replace(PLAIN, layout="pipeline=2", optimizer="adam", own=True, rest=4, rounds=True),
+    "tensor": replace(PLAIN, layout="tensor=2", optimizer="adam"),
+    "tensor split": replace(PLAIN, layout="tensor=2", splits=True),
+    "tensor uneven": replace(PLAIN, layout="tensor=2", layers="norm", rest=1, own=True),
+    "shard": replace(PLAIN, layout="shard=2", optimizer="adam"),
+    "pipeline": replace(PLAIN, layout="pipeline=2", own=True),
+    "pipeline adam": replace(PLAIN, layout="pipeline=2", optimizer="adam", own=True),
 }
 
 
@@ -117,6 +116,10 @@ def network(layers):
 
 def program_of(mode, kvstore, at_once):
     """Return the program of a mode, whose batches of all workers have so many samples."""
+    if mode.layout:
+        from replicas import LayoutProgram
+
+        return LayoutProgram(mode, is_alone=kvstore is None)
     return Program(mode, kvstore) if mode.api == "gluon" else ModuleProgram(mode, kvstore, at_once)
 
 
