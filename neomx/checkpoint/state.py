@@ -101,8 +101,13 @@ class Training:
         fragments, facts, mine = self.fragments(0, 1)
         return {each.name: each.tensor.detach().cpu().clone() for each in fragments}, {**facts, "worker": mine}
 
-    def fragments(self, rank: int, workers: int) -> tuple[list[Fragment], dict[str, Any], dict[str, Any]]:
-        """Return this worker's tensors, which are not copied, the facts about all, and those about this worker."""
+    def fragments(
+        self, rank: int, workers: int, with_empty: bool = False
+    ) -> tuple[list[Fragment], dict[str, Any], dict[str, Any]]:
+        """Return this worker's tensors, which are not copied, the facts about all, and those about this worker.
+
+        Parts without elements are left out, except `with_empty`.
+        """
         found: list[Fragment] = []
         sparse: dict[str, list[int]] = {}
         mine: dict[str, Any] = {"fresh": {}}
@@ -127,7 +132,7 @@ class Training:
                     found += _fragments(f"optimizer/{name}", array, sparse, is_shared=not keeps, is_lent=not keeps)
             found += [fragment(f"worker/{rank}/strategy/{name}", each) for name, each in strategy.state().items()]
         facts["sparse"] = sparse
-        return [each for each in found if each.region is None or each.tensor.numel()], facts, mine
+        return [each for each in found if with_empty or each.region is None or each.tensor.numel()], facts, mine
 
     def lend(self, wait: Callable[[], object]) -> None:
         """Call `wait` before the next update of the optimizer states."""

@@ -20,13 +20,13 @@ from ..comm.store import PeerError
 from ..comm.transaction import transaction
 from ..comm.world import World, replaced_share
 from ..gluon import Block
+from .dimensions import check_elastic as check_degrees
 from .dimensions import in_mesh
 
 if TYPE_CHECKING:
     from .layout import Layout
     from .model import Model
 
-_KNOWN = ("data", "shard", "tensor", "pipeline")
 Result = TypeVar("Result")
 
 
@@ -52,19 +52,9 @@ def _check(layout: Layout, world: World, generations: Generations) -> None:
             f"this elastic job has the layout {generations.seats.layout}, received {layout}. An elastic job can have "
             "only one layout"
         )
-    own = [each.name for each in layout.used if each.name not in _KNOWN]
-    if own:
-        raise MXNetError(
-            f"layout {layout}: an elastic job supports the dimensions {', '.join(_KNOWN)}, not {', '.join(own)}. Start "
-            "the job without --elastic"
-        )
     if torch.cuda.is_available():
         raise MXNetError(f"layout {layout}: an elastic job supports layouts on CPUs only. Start it without --elastic")
-    if layout.data == 1:
-        raise MXNetError(
-            f"layout {layout}: an elastic job needs data=2 or more, because the loss of any worker takes its replica "
-            "of the model out. Add replicas, or start the job without --elastic and save checkpoints"
-        )
+    check_degrees(layout.degrees)
 
 
 def check_elastic(net: Model, layout: Layout, shard: str | None) -> None:

@@ -81,6 +81,10 @@ class LayoutStrategy(AllReduce):
         divisors, samples = ([each[rank] for rank in ranks] for each in (round.divisors, round.samples))
         return replace(round, steppers=[round.steppers[rank] for rank in ranks], divisors=divisors, samples=samples)
 
+    def shadow(self, round: Round) -> None:
+        """Join a step of the other workers with gradients of zero."""
+        super().shadow(self._of_samples(round))
+
     def divisor_of(self, round: Round) -> float:
         """Return the number of samples of all workers.
 

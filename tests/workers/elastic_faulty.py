@@ -112,7 +112,7 @@ def step(epoch, samples, update):
     write("try", generation, before, epoch, samples)
     update()
     now = session().generations
-    cut = not now.admitted or any(number > generation for number in rejoined)  # the others went on
+    cut = not now.admitted or generation < 1 or any(number > generation for number in rejoined)  # the others went on
     write("end", generation, before, None if cut else transaction.steps)  # None: only the others know it
     injector.at("batch")
 
