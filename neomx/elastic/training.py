@@ -28,6 +28,7 @@ from ..gluon.data import DataLoader
 from ..gluon.data.place import Pass
 from ..module.progress import Fit
 from . import handover
+from .iterators import IteratorDealer
 from .joining import BLANK, Joining
 from .learners import Learner, training_of
 from .reconnecting import wait_for_store
@@ -35,6 +36,10 @@ from .undo import Copy, Undo
 
 _log = logging.getLogger("neomx")
 _NAME = "elastic training"
+_UNDEALT = (
+    "the samples of this training are not dealt to the workers: the program does not iterate over a DataLoader with "
+    "mx.dist.shard(dataset), or an iterator of mx.io with num_parts=kv.num_workers"
+)
 
 
 class Elastic:
@@ -65,6 +70,7 @@ class Elastic:
         self._members: dict[int, list[tuple[int, ...]]] = {}  # the members when each began, and after each change
         self._history: list[tuple[int, int | None, tuple[int, ...]]] = []  # passes begun, and members, until a change
         self._is_ready = False
+        self._is_told = False  # whether it was logged that the samples are not dealt
         self._parts = 0  # parts of the program, so far, that restore their state themselves
         self._part: int | None = None  # the number of the current one, below 0
         self._follow()
@@ -72,6 +78,7 @@ class Elastic:
     def _follow(self) -> None:
         """Make the steps of the program, and follow its events."""
         process.state.transaction = self
+        process.state.dealer = IteratorDealer()
         self._stops = subscribe_each(
             trainer=self._take_trainer,
             **{"pass": self._begin_pass},
@@ -87,7 +94,7 @@ class Elastic:
         for stop in self._stops:
             stop()
         self._stops = []
-        process.state.transaction = None
+        process.state.transaction = process.state.dealer = None
 
     # ---- what belongs to the job ----
 
@@ -142,11 +149,30 @@ class Elastic:
 
         Raises if a worker was lost in this pass before its first step, and its samples were dealt as in an evaluation.
         """
-        if not self._inside or self._active is self._inside[-1]:
+        if not self._inside:
+            self._tell_undealt()
+            return
+        if self._active is self._inside[-1]:
             return
         self._active = self._inside[-1]
+        if not self._pass.is_dealt:
+            self._tell_undealt()
         if len(self._members.get(id(self._pass), ())) > 1:
             raise PeerError("the data of the training is dealt again")
+
+    def _tell_undealt(self) -> None:
+        """Log, once, that the data of the training cannot be dealt again."""
+        if self._is_told:
+            return
+        self._is_told = True
+        if not self._generations.admitted:
+            _log.warning("this worker cannot join the others here: %s. It trains alone", _UNDEALT)
+        elif session.session().world.rank == 0:
+            _log.warning(
+                "%s. When a worker is lost, the others go on, but its samples and those of the step in which it is "
+                "lost are missing in this epoch, and no worker can join",
+                _UNDEALT,
+            )
 
     @property
     def shares(self) -> int:

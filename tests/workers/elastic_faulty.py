@@ -135,14 +135,29 @@ def begin():
         write("members", session().generations.number, list(session().generations.current.members))
 
 
+def data_of_program():
+    """Return a function whose result iterates over the batches of an epoch."""
+    source = trainings.iterator(mode, spec["samples"], out, mx.kv.create("dist_sync"))
+    if mode.source == "shard":
+        loader = mx.gluon.data.DataLoader(source, trainings.BATCH, num_workers=mode.loaders, thread_pool=mode.threads)
+        return lambda: loader
+
+    def batches():
+        source.reset()
+        for batch in source:
+            yield batch.data[0], *batch.label
+
+    return batches
+
+
 def loop():
     """Train in a loop of the program."""
     program = trainings.program_of(mode, "dist_sync", spec["at_once"])
     begin()
-    loader = mx.gluon.data.DataLoader(shard, trainings.BATCH, num_workers=mode.loaders, thread_pool=mode.threads)
+    data = data_of_program()
     for epoch in mx.elastic.epochs(spec["epochs"]):
         samples = []
-        for x, y, numbers in loader:
+        for x, y, numbers in data():
             begin_batch()
             program.backward(x, y, lambda: injector.at("backward"))
             samples.append(listed(numbers))
@@ -180,14 +195,15 @@ class Fitted(mx.mod.Module):
 def fit():
     """Train with `fit`."""
     program = trainings.ModuleProgram(mode, "dist_sync", spec["at_once"], Fitted)
-    module, shard.batch_size = program.module, trainings.BATCH
+    module, data = program.module, trainings.iterator(mode, spec["samples"], out, mx.kv.create("dist_sync"))
 
     def enter(loader, number, **fields):
         module.epoch = number
 
     subscribe_each(epoch=enter)
     module.fit(
-        shard,
+        data,
+        kvstore="dist_sync",
         eval_metric=mx.metric.MSE(label_names=["label"]),
         optimizer=mode.optimizer,
         optimizer_params=program.rate,
@@ -198,7 +214,6 @@ def fit():
     return program
 
 
-shard = mx.dist.shard(trainings.data(spec["samples"]), shuffle=True, seed=5)
 program = fit() if mode.api == "fit" else loop()
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 injector.at("ended")
