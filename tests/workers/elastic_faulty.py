@@ -115,14 +115,17 @@ for epoch in mx.elastic.epochs(spec["epochs"]):
         if mode.calls:
             mx.dist.all_reduce(mx.nd.ones((3,)))
         injector.at("step")
+        joins = not session().generations.admitted  # then the batch is only computed
         before, generation = transaction.steps, session().generations.number
-        generations.append(generation)
-        write("try", generation, before, epoch, samples)
+        if not joins:
+            generations.append(generation)
+            write("try", generation, before, epoch, samples)
         divisor = spec["at_once"] * mode.micro
         program.step(current_batch().total if mode.own else divisor)
         now = session().generations
         cut = not now.admitted or any(number > generation for number in rejoined)  # the others went on
-        write("end", generation, before, None if cut else transaction.steps)  # None: only the others know it
+        if not joins:
+            write("end", generation, before, None if cut else transaction.steps)  # None: only the others know it
         samples = []
         injector.at("batch")
     injector.at("epoch")
