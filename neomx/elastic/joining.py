@@ -15,9 +15,9 @@ from ..comm.generations import Generation, Generations, Over
 from ..comm.memory import Stock
 from ..comm.staging import needed
 from ..comm.store import PeerError
-from ..gluon import Trainer
 from ..gluon.data import DataLoader
 from . import handover
+from .learners import Learner, training_of
 from .reconnecting import wait_for_store
 
 _log = logging.getLogger("neomx")
@@ -31,8 +31,8 @@ class Joinable(Protocol):
     steps: int  # committed, or BLANK
 
     @property
-    def trainers(self) -> list[Trainer]:
-        """The Trainers that the program has."""
+    def trainers(self) -> list[Learner]:
+        """The Trainers and Modules that the program has."""
 
     def facts(self) -> dict[str, Any]:
         """Return what a worker that joins must know besides the state of its Trainers, as JSON values."""
@@ -98,7 +98,7 @@ class Joining:
     def trainings(self) -> dict[int, Training]:
         """What the Trainers train that step with all workers, by their numbers, which are the same on all workers."""
         found = {each.strategy.number: each for each in self._training.trainers if each.strategy.rounds is not None}
-        return {number: Training(None, trainer) for number, trainer in found.items()}
+        return {number: training_of(trainer) for number, trainer in found.items()}
 
     # ---- in a worker that joins ----
 

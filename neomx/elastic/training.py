@@ -24,11 +24,12 @@ from ..comm.store import PeerError
 from ..comm.transaction import Transaction
 from ..comm.world import discover
 from ..events import emit, subscribe_each
-from ..gluon import Trainer
 from ..gluon.data import DataLoader
 from ..gluon.data.place import Pass
+from ..module.progress import Fit
 from . import handover
 from .joining import BLANK, Joining
+from .learners import Learner, training_of
 from .reconnecting import wait_for_store
 from .undo import Copy, Undo
 
@@ -44,7 +45,7 @@ class Elastic:
     def __init__(self) -> None:
         self.steps = 0  # committed
         self.joining = Joining(self)
-        self._trainers: list[weakref.ref[Trainer]] = []  # in the order of their creation
+        self._trainers: list[weakref.ref[Learner]] = []  # in the order of their creation
         self._loaders: list[DataLoader] = []  # in the order of their first passes
         self._inside: list[DataLoader] = []  # those that the program is iterating
         self._active: DataLoader | None = None  # the one with the training data
@@ -75,10 +76,11 @@ class Elastic:
         self._stops = subscribe_each(
             trainer=self._take_trainer,
             **{"pass": self._begin_pass},
-            epoch=self._enter,
-            epoch_end=self._leave,
+            pass_begin=self._enter,
+            pass_end=self._leave,
             batch_begin=self._begin_batch,
-            batch=self._end_batch,
+            batch_end=self._end_batch,
+            fit=self._begin_fit,
         )
 
     def close(self) -> None:
@@ -181,7 +183,7 @@ class Elastic:
         if self._ratio is None:
             self._ratio = samples / divisor / (workers / limits.initial)
         for trainer in self.trainers:
-            trainer.optimizer.rate_factor = workers / limits.initial
+            trainer.training.optimizer.rate_factor = workers / limits.initial
         return samples / self._ratio
 
     def begin_at(self, steps: int) -> None:
@@ -254,7 +256,7 @@ class Elastic:
             return
         while len(self._copies) >= len(trainers):
             self._copies.popleft()
-        self._copies.append(Copy(trainers, self.steps))
+        self._copies.append(Copy([training_of(each) for each in trainers], self.steps))
 
     def _roll_back(self, steps: int) -> None:
         """Return to the weights before a batch of which only some steps were made."""
@@ -371,8 +373,8 @@ class Elastic:
         group.close()
 
     @property
-    def trainers(self) -> list[Trainer]:
-        """The Trainers that the program has."""
+    def trainers(self) -> list[Learner]:
+        """The Trainers and Modules that the program has."""
         return [trainer for each in self._trainers if (trainer := each()) is not None]
 
     # ---- for workers that join ----
@@ -497,8 +499,14 @@ class Elastic:
             return
         self.joining.tell_place(self._loaders.index(self._active), epoch)
 
-    def _take_trainer(self, trainer: Trainer) -> None:
-        self._trainers.append(weakref.ref(trainer))
+    def _take_trainer(self, trainer: Learner) -> None:
+        if all(each is not trainer for each in self.trainers):
+            self._trainers.append(weakref.ref(trainer))
+
+    def _begin_fit(self, run: Fit) -> None:
+        """In a process that joins, begin `fit` at the epoch of the others."""
+        if not self._generations.admitted:
+            run.epoch = min(run.epoch + self.joining.first_epoch(), run.epochs)
 
     def _begin_pass(self, loader: DataLoader) -> None:
         if all(loader is not known for known in self._loaders):
@@ -510,7 +518,7 @@ class Elastic:
             self._keep_batch(loader, position)
             loader.load_state(position)
 
-    def _enter(self, loader: DataLoader, **fields: Any) -> None:
+    def _enter(self, loader: DataLoader) -> None:
         self._inside.append(loader)
         begun = loader.current_pass
         if begun is None or not self._generations.admitted:
@@ -531,7 +539,7 @@ class Elastic:
             found.insert(0, members)
         return found
 
-    def _leave(self, loader: DataLoader, **fields: Any) -> None:
+    def _leave(self, loader: DataLoader) -> None:
         self._leave_batch(loader)
         self._rehearsed = None
         if loader in self._inside:
@@ -542,15 +550,18 @@ class Elastic:
 
     def _begin_batch(self, loader: DataLoader, **fields: Any) -> None:
         self._is_in_batch, self._skips = True, False
+        if self._inside[-1] is not loader:  # the program has left the pass over the last one before its end
+            self._inside.remove(loader)
+            self._inside.append(loader)
         if self._undo is None or self._undo.steps != self.steps or self._undo.loader is not loader:
-            self._undo = Undo(self.trainers, loader, self.steps)
+            self._undo = Undo([training_of(each) for each in self.trainers], loader, self.steps)
 
     def _leave_batch(self, loader: DataLoader) -> None:
         self._is_in_batch = self._skips = False
         if loader is self._active:
             self._pass_boundary()
 
-    def _end_batch(self, loader: DataLoader, **fields: Any) -> None:
+    def _end_batch(self, loader: DataLoader) -> None:
         self._leave_batch(loader)
         if self._admitting and loader is self._active:
             self._admit()

@@ -26,6 +26,9 @@ ROWS = [
     "joiner/differs/take/plain/2/middle",
     "spare/takes over/voting/sparse/3/middle",
     "loader/killed/forward/loaders/2/middle",
+    "leader/killed/update/module/3/middle",
+    "follower/killed/backward/fit/3/last",
+    "joiner/continued/forward/fit/2/middle",
 ]
 
 

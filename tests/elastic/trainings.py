@@ -33,6 +33,7 @@ class Mode:
     defers: bool = False  # whether the first forward pass determines shapes
     calls: bool = False  # whether the program makes a collective call of its own before each step
     is_replayed: bool = True  # whether the weights can be computed again, bit by bit, in one process
+    api: str = "gluon"  # "module": forward, backward and update of a Module; "fit": its fit
 
 
 PLAIN = Mode()
@@ -56,6 +57,9 @@ MODES = {
     "buckets": replace(PLAIN, layers="wide"),
     "sparse": replace(PLAIN, layers="sparse"),
     "compressed": replace(PLAIN, compression="2bit", is_replayed=False),
+    "module": replace(PLAIN, api="module", layers="norm"),
+    "fit": replace(PLAIN, api="fit", rest=1),
+    "fit dropout": replace(PLAIN, api="fit", layers="dropout", drops=True, optimizer="adam"),
 }
 
 
@@ -91,6 +95,11 @@ def network(layers):
         net.add(nn.Dense(1))
     net.initialize(mx.init.Xavier())
     return net
+
+
+def program_of(mode, kvstore, at_once):
+    """Return the program of a mode, whose batches of all workers have so many samples."""
+    return Program(mode, kvstore) if mode.api == "gluon" else ModuleProgram(mode, kvstore, at_once)
 
 
 class Program:
@@ -167,3 +176,53 @@ class Program:
             for name, param in net._collect_params_with_prefix().items()
             if not trained_only or param.grad_req != "null"
         }
+
+
+def symbol(layers):
+    sym = mx.sym
+    x = sym.Activation(sym.FullyConnected(sym.Variable("data"), num_hidden=16, name="fc1"), act_type="tanh")
+    if layers == "norm":
+        x = sym.BatchNorm(x, name="norm")
+    if layers == "dropout":
+        x = sym.Dropout(x, p=0.3)
+    x = sym.FullyConnected(x, num_hidden=9 if layers == "other" else 1, name="fc2")
+    if layers == "other":
+        x = sym.sum(x, axis=1, keepdims=True)
+    unused = sym.BlockGrad(
+        sym.Variable("number") * 0
+    )  # the numbers of the samples are labels, so that batches have them
+    return sym.LinearRegressionOutput(sym.broadcast_add(x, unused.reshape((-1, 1))), sym.Variable("label"))
+
+
+class ModuleProgram:
+    """A Module, with the methods of Program."""
+
+    def __init__(self, mode, kvstore, at_once, kind=mx.mod.Module):
+        mx.random.seed(1)
+        self.mode = mode
+        self.module = kind(symbol(mode.layers), ("data",), ("label", "number"))
+        self.rate = {"learning_rate": 0.01} if mode.optimizer == "adam" else {"learning_rate": 0.05, "momentum": 0.9}
+        if kvstore is None:  # one process that has all samples
+            self.rate["rescale_grad"] = 1.0 / at_once
+        if mode.api == "module" or kvstore is None:
+            self.module.bind([("data", (BATCH, 8))], [("label", (BATCH, 1)), ("number", (BATCH,))])
+            self.module.init_params(mx.init.Xavier())
+            self.module.init_optimizer(kvstore, mode.optimizer, self.rate)
+
+    def backward(self, x, y, then=lambda: None):
+        self.module.forward(mx.io.DataBatch([x], [y, nd.zeros((len(x),))]), is_train=True)
+        then()
+        self.module.backward()
+
+    def gradients(self):
+        return [[gradients[0] for gradients in self.module.executors.grad_arrays]]
+
+    def step(self, divisor):
+        self.module.update()
+
+    def forget(self):
+        pass
+
+    def weights(self, trained_only=False):
+        trained, averages = self.module.get_params()
+        return {name: array.asnumpy() for name, array in {**trained, **({} if trained_only else averages)}.items()}
