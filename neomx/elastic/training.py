@@ -69,6 +69,7 @@ class Elastic:
         self._numbers: dict[int, int] = {}  # of the passes that the program is in, by identity
         self._members: dict[int, list[tuple[int, ...]]] = {}  # the members when each began, and after each change
         self._history: list[tuple[int, int | None, tuple[int, ...]]] = []  # passes begun, and members, until a change
+        self._rehearsed: int | None = None  # the epoch in which this worker joins the others, at its first step
         self._is_ready = False
         self._is_told = False  # whether it was logged that the samples are not dealt
         self._parts = 0  # parts of the program, so far, that restore their state themselves
@@ -123,6 +124,9 @@ class Elastic:
         """Make a step: commit it if all workers have all sums, otherwise drop it on all workers."""
         if self._skips:
             return False
+        if self._rehearsed is not None and self._inside:
+            self._join(self._rehearsed)
+            return False
         rounds = self._rounds
         holds, divisor = False, math.nan
         generation: Generation | None = None
@@ -143,6 +147,18 @@ class Elastic:
         if ends_step:
             self._commit(generation)
         return True
+
+    def _join(self, epoch: int) -> None:
+        """Join the others in a step, whose batch is dropped: it has made this process ready to train."""
+        self._rehearsed, self._active = None, self._inside[-1]
+        generation = self.joining.at_first_step(epoch)
+        self._undo = None  # the random generators continue with other numbers
+        if generation is None:
+            self._drop(None)
+            return
+        self._skips = self._is_in_batch
+        self._settle(generation)
+        self.joining.has_joined()
 
     def _train(self) -> None:
         """Note that the innermost loader that the program is iterating has the training data.
@@ -409,13 +425,18 @@ class Elastic:
         """Continue with the facts of another worker."""
         self.steps = self._boundary = int(facts["steps"])
         self._calls, self._ratio = int(facts["calls"]), facts["ratio"]
-        # A worker that joins is in the pass of the others, or about to begin it.
-        self._begun, self._history = int(facts["begun"]) - (self._epoch() is None), []
+        self._begun, self._history = int(facts["begun"]), []
         self._positions = {int(number): position for number, position in facts["loaders"].items()}
-        if self._active is not None and self._epoch() is not None:
-            position = self._positions.pop(self._loaders.index(self._active))
-            self._keep_batch(self._active, position)
-            self._pass.deal_from(int(position["index"]))
+        for number, loader in enumerate(self._inside, self._begun + 1 - len(self._inside)):
+            position = self._positions.pop(self._loaders.index(loader), None)
+            begun = loader.current_pass
+            if begun is None or position is None:
+                continue
+            self._numbers[id(begun)] = number
+            self._members[id(begun)] = [self._generations.current.members]
+            if "index" in position:
+                self._keep_batch(loader, position)
+                begun.deal_from(int(position["index"]))
 
     @staticmethod
     def _keep_batch(loader: DataLoader, position: dict[str, Any]) -> None:
@@ -517,10 +538,7 @@ class Elastic:
         if all(loader is not known for known in self._loaders):
             self._loaders.append(loader)
         if not self._generations.admitted:
-            generation = self.joining.before_pass(loader, self._loaders.index(loader))
-            if generation is not None:
-                self._settle(generation)
-                self._history = []  # the others are in a pass that trains
+            self._rehearsed = self.joining.before_pass(loader, self._loaders.index(loader))
         position = self._positions.pop(self._loaders.index(loader), None)
         if position is not None:
             self._keep_batch(loader, position)
@@ -549,6 +567,7 @@ class Elastic:
 
     def _leave(self, loader: DataLoader) -> None:
         self._leave_batch(loader)
+        self._rehearsed = None
         if loader in self._inside:
             self._inside.remove(loader)
         ended = id(loader.current_pass)

@@ -106,12 +106,15 @@ def step(epoch, samples, update):
     """Write which samples a step has, make it, and write whether it is committed."""
     injector.at("step")
     before, generation = transaction.steps, session().generations.number
-    generations.append(generation)
-    write("try", generation, before, epoch, samples)
+    joins = not session().generations.admitted  # then the batch is only computed
+    if not joins:
+        generations.append(generation)
+        write("try", generation, before, epoch, samples)
     update()
     now = session().generations
     cut = not now.admitted or any(number > generation for number in rejoined)  # the others went on
-    write("end", generation, before, None if cut else transaction.steps)  # None: only the others know it
+    if not joins:
+        write("end", generation, before, None if cut else transaction.steps)  # None: only the others know it
     injector.at("batch")
 
 
