@@ -17,12 +17,15 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base import MXNetError
 from .seats import Seats, complete, whole
 from .store import CALLS, THE_STORE, PeerError, StoreClient
 from .world import World
+
+if TYPE_CHECKING:  # the launcher needs no torch
+    from .memory import Stock
 
 _log = logging.getLogger("neomx")
 NOW = "elastic/generation"  # the key of the current generation, for launchers
@@ -132,6 +135,7 @@ class Generations:
         self.admitted = not world.limits.joins
         self._aside = 0
         self._place = ""  # the key of this worker's request to join
+        self.stock: Stock | None = None  # memory for the generation that admits this worker
         self._deserted: float | None = None  # since when all members are gone, while this worker waits for them
         self.seats = Seats()  # of the layout of the program
         self.seat = 0  # this worker's place in a replica
@@ -156,6 +160,12 @@ class Generations:
             self._calls = self._store.calls
             self._called = self._store.check([self._key(self.number + 1, "called")])
         return self._called
+
+    def neighbors(self) -> int:
+        """Return the number of workers on the host of this one that train."""
+        if not self._store.check([NOW]):
+            return 0
+        return Generation.read(self._store.get(NOW)).nodes.count(self._node)
 
     @property
     def has_room(self) -> bool:
@@ -248,12 +258,12 @@ class Generations:
         store.set(self._key(number, "ready", self._me), json.dumps({**asdict(status), **mine}))
         since = told = time.monotonic()
         while not store.check([self._key(number)]):
-            lacking = self._decide(number, time.monotonic() - since > self._timeout)
+            lacking, awaited = self._decide(number, time.monotonic() - since > self._timeout)
             if time.monotonic() - told > _TELL:
                 told = time.monotonic()
                 _log.warning("worker %d waits for %s before it can go on", self._me, lacking)
             if lacking:
-                self._wait(self._key(number))
+                self._wait(awaited)
             if THE_STORE in store.gone:
                 raise PeerError(f"the workers cannot agree on how to go on: {store.gone[THE_STORE]}")
         return self._take(number)
@@ -355,11 +365,12 @@ class Generations:
         self.current, self._called, self._calls, self.admitted = found, False, -1, True
         return found
 
-    def _decide(self, number: int, late: bool) -> str:
+    def _decide(self, number: int, late: bool) -> tuple[str, str]:
         """Write the next generation if this is the member to do so and all others are ready.
 
-        Return what is lacking. If `late`, members that are alive and not ready count as gone.
+        Return what is lacking, and the key to wait for. If `late`, members that are alive and not ready count as gone.
         """
+        key = self._key(number)
         gone = self._store.gone
         alive = [member for member in self.current.members if f"worker {member}" not in gone]
         ready = {member: found for member in alive if (found := self._said(number, member)) is not None}
@@ -367,14 +378,15 @@ class Generations:
             left = {name for name, each in self._store.roster().items() if each["state"] == "left"}
             lacking = [member for member in lacking if f"worker {member}" not in left]
         if lacking and not late:
-            return self._store.missing([f"worker {member}" for member in lacking])
+            awaited = self._key(number, "ready", lacking[0]) if self._me == min(alive) else key
+            return self._store.missing([f"worker {member}" for member in lacking]), awaited
         if self._me != min(ready):
-            return f"the decision of worker {min(ready)}"
+            return f"the decision of worker {min(ready)}", key
         seats = max((_seats(each["seats"]) for each in ready.values()), key=lambda each: each.places)
         kept = [member for replica in self._whole(seats, ready) for member in replica]
         if seats.places > 1 and not kept:
             self._give_up(number, seats, ready)
-            return ""
+            return "", key
         blank = [member for member, each in ready.items() if each["steps"] < 0]
         statuses = {member: _status(each) for member, each in ready.items() if member in kept or member in blank}
         here = list(statuses.values())
@@ -387,7 +399,7 @@ class Generations:
         added = complete(waiting, seats.places, (self._limits.most - len(kept)) // seats.places)
         members = seats.members([*self._whole(seats, ready), *added])
         if len(members) < self._limits.least and not late:
-            return f"more workers: there are {len(members)} of at least {self._limits.least}"
+            return f"more workers: there are {len(members)} of at least {self._limits.least}", key
         steps, divisor = agreed(here)
         nodes = {member: int(each["node"]) for member, each in (ready | joiners).items()}
         new = [member for member in members if member not in kept]
@@ -406,7 +418,7 @@ class Generations:
             seats,
         )
         self._write(made)
-        return ""
+        return "", key
 
     def _whole(self, seats: Seats, ready: Mapping[int, Mapping[str, Any]]) -> list[tuple[int, ...]]:
         """Return the replicas of which all members are ready and have the state of the training."""

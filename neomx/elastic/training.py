@@ -30,6 +30,7 @@ from ..gluon.data import DataLoader
 from ..gluon.data.place import Pass
 from ..module.progress import Fit
 from . import handover
+from .iterators import IteratorDealer
 from .joining import BLANK, Joining
 from .learners import Learner, training_of
 from .reconnecting import wait_for_store
@@ -37,6 +38,10 @@ from .undo import Copy, Undo
 
 _log = logging.getLogger("neomx")
 _NAME = "elastic training"
+_UNDEALT = (
+    "the samples of this training are not dealt to the workers: the program does not iterate over a DataLoader with "
+    "mx.dist.shard(dataset), or an iterator of mx.io with num_parts=kv.num_workers"
+)
 
 
 class Elastic:
@@ -66,7 +71,9 @@ class Elastic:
         self._numbers: dict[int, int] = {}  # of the passes that the program is in, by identity
         self._members: dict[int, list[tuple[int, ...]]] = {}  # the members when each began, and after each change
         self._history: list[tuple[int, int | None, tuple[int, ...]]] = []  # passes begun, and members, until a change
+        self._rehearsed: int | None = None  # the epoch in which this worker joins the others, at its first step
         self._is_ready = False
+        self._is_told = False  # whether it was logged that the samples are not dealt
         self._parts = 0  # parts of the program, so far, that restore their state themselves
         self._part: int | None = None  # the number of the current one, below 0
         self._broken: PeerError | None = None  # a loss that the step of this batch has not heard of yet
@@ -77,6 +84,7 @@ class Elastic:
     def _follow(self) -> None:
         """Make the steps of the program, and follow its events."""
         process.state.transaction = self
+        process.state.dealer = IteratorDealer()
         self._stops = subscribe_each(
             trainer=self._take_trainer,
             **{"pass": self._begin_pass},
@@ -85,7 +93,6 @@ class Elastic:
             batch_begin=self._begin_batch,
             batch_end=self._end_batch,
             fit=self._begin_fit,
-            layout=self._join_after_layout,
         )
 
     def close(self) -> None:
@@ -93,7 +100,7 @@ class Elastic:
         for stop in self._stops:
             stop()
         self._stops = []
-        process.state.transaction = None
+        process.state.transaction = process.state.dealer = None
 
     # ---- what belongs to the job ----
 
@@ -121,6 +128,9 @@ class Elastic:
     def run(self, attempt: Callable[[], float], apply: Callable[[float], None], ends_step: bool = True) -> bool:
         """Make a step: commit it if all workers have all sums, otherwise drop it on all workers."""
         if self._skips:
+            return False
+        if self._rehearsed is not None and self._inside:
+            self._join(self._rehearsed)
             return False
         self._expects_step = True
         rounds = self._rounds
@@ -150,6 +160,18 @@ class Elastic:
         if ends_step:
             self._commit(generation)
         return True
+
+    def _join(self, epoch: int) -> None:
+        """Join the others in a step, whose batch is dropped: it has made this process ready to train."""
+        self._rehearsed, self._active = None, self._inside[-1]
+        generation = self.joining.at_first_step(epoch)
+        self._undo = None  # the random generators continue with other numbers
+        if generation is None:
+            self._drop(None)
+            return
+        self._skips = self._is_in_batch
+        self._settle(generation)
+        self.joining.has_joined()
 
     # ---- layouts ----
 
@@ -194,11 +216,30 @@ class Elastic:
 
         Raises if a worker was lost in this pass before its first step, and its samples were dealt as in an evaluation.
         """
-        if not self._inside or self._active is self._inside[-1]:
+        if not self._inside:
+            self._tell_undealt()
+            return
+        if self._active is self._inside[-1]:
             return
         self._active = self._inside[-1]
+        if not self._pass.is_dealt:
+            self._tell_undealt()
         if len(self._members.get(id(self._pass), ())) > 1:
             raise PeerError("the data of the training is dealt again")
+
+    def _tell_undealt(self) -> None:
+        """Log, once, that the data of the training cannot be dealt again."""
+        if self._is_told:
+            return
+        self._is_told = True
+        if not self._generations.admitted:
+            _log.warning("this worker cannot join the others here: %s. It trains alone", _UNDEALT)
+        elif session.session().world.rank == 0:
+            _log.warning(
+                "%s. When a worker is lost, the others go on, but its samples and those of the step in which it is "
+                "lost are missing in this epoch, and no worker can join",
+                _UNDEALT,
+            )
 
     @property
     def shares(self) -> int:
@@ -438,13 +479,18 @@ class Elastic:
         """Continue with the facts of another worker."""
         self.steps = self._boundary = int(facts["steps"])
         self._calls, self._ratio = int(facts["calls"]), facts["ratio"]
-        # A worker that joins is in the pass of the others, or about to begin it.
-        self._begun, self._history = int(facts["begun"]) - (self._epoch() is None), []
+        self._begun, self._history = int(facts["begun"]), []
         self._positions = {int(number): position for number, position in facts["loaders"].items()}
-        if self._active is not None and self._epoch() is not None:
-            position = self._positions.pop(self._loaders.index(self._active))
-            self._keep_batch(self._active, position)
-            self._pass.deal_from(int(position["index"]))
+        for number, loader in enumerate(self._inside, self._begun + 1 - len(self._inside)):
+            position = self._positions.pop(self._loaders.index(loader), None)
+            begun = loader.current_pass
+            if begun is None or position is None:
+                continue
+            self._numbers[id(begun)] = number
+            self._members[id(begun)] = [self._generations.current.members]
+            if "index" in position:
+                self._keep_batch(loader, position)
+                begun.deal_from(int(position["index"]))
 
     @staticmethod
     def _keep_batch(loader: DataLoader, position: dict[str, Any]) -> None:
@@ -546,11 +592,7 @@ class Elastic:
         if all(loader is not known for known in self._loaders):
             self._loaders.append(loader)
         if not self._generations.admitted:
-            while generation := self.joining.before_pass(loader, self._loaders.index(loader)):
-                self._settle(generation)
-                if self._generations.admitted:  # it still is, with its partners if it has any
-                    break
-            self._history = []  # the others are in a pass that trains
+            self._rehearsed = self.joining.before_pass(loader, self._loaders.index(loader))
         position = self._positions.pop(self._loaders.index(loader), None)
         if position is not None:
             self._keep_batch(loader, position)
@@ -578,23 +620,9 @@ class Elastic:
             found.insert(0, members)
         return found
 
-    def _join_after_layout(self, **fields: Any) -> None:
-        """Join the others in the first batch, after a layout was applied in it. The rest of this batch is skipped."""
-        if self._generations.admitted or not self._inside:
-            return
-        self._active, self._skips = self._inside[-1], True
-        self.joining.trainings()  # choose strategies now, alone: the others have done so together
-        generation = self.joining.ask(self._pass.number)
-        if generation is None:
-            self._drop(None)
-            return
-        self._settle(generation)
-        self._history = []
-        self._numbers[id(self._pass)] = self._begun
-        self._members[id(self._pass)] = [self._generations.current.sharers]
-
     def _leave(self, loader: DataLoader) -> None:
         self._leave_batch(loader)
+        self._rehearsed = None
         if loader in self._inside:
             self._inside.remove(loader)
         ended = id(loader.current_pass)

@@ -20,7 +20,7 @@ from ..ndarray import NDArray
 from ..optimizer import Updater
 from ..optimizer.part import Part
 from ..optimizer.states import loads, only
-from ..step import AllReduce
+from ..step import AllReduce, StepStrategy
 from ..step.trained import Trained
 from .shares import apply_in_shares, share_of
 from .workers import LayoutWorkers
@@ -108,6 +108,15 @@ class LayoutStrategy(AllReduce):
     def compared(self) -> tuple[dict[str, object], dict[str, object]]:
         """The settings that must be equal on all workers. Stages of a pipeline have other parameters."""
         return super().compared()[0], {}
+
+    def prepare_again(self) -> None:
+        """Prepare for the parameters with other replicas, whose number decides which gradients are sent."""
+        StepStrategy.prepare_again(self)
+
+    @property
+    def staged_bytes(self) -> int:
+        """Nothing that the others would wait for: only those with the same part of the model share this memory."""
+        return 0
 
     def checksums(self) -> dict[str, int]:
         """Return nothing to compare: the workers have different parts of the weights."""

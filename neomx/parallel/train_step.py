@@ -174,7 +174,8 @@ class TrainStep:
             emit("layout_begin", trainer=self.trainer)
             self._begin([each[: len(each) // self.head.microbatches] for each in inputs])
             emit("layout", trainer=self.trainer)
-        if steps.is_adrift:
+        if steps.is_adrift:  # in an elastic job: this worker does not train with others, but may join them in its step
+            self._update(samples)
             return self._loss_of(batch, torch.zeros(()))
         for param in self._parameters():
             param.grad = None

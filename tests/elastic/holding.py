@@ -10,7 +10,6 @@ import trainings
 from trainings import BATCH, EPOCHS, MODES, steps_of_epoch
 
 from neomx.checkpoint import generators
-from neomx.gluon.data.shard import ShardedDataset
 from neomx.random import seed as set_seed
 
 CRASHES = ("terminate called", "Fatal Python error", "core dumped", "Exception ignored", "Segmentation")
@@ -128,14 +127,14 @@ def check_steps(job):
 
 def check_samples(job, committed):
     """Every sample exactly once in each epoch, in the steps in which one process would have them."""
-    shard = ShardedDataset(trainings.data(job.samples), shuffle=True, seed=5)
     for epoch in range(job.epochs):
         seen = collections.Counter()
         done = 0
         for step in sorted(step for step, (_, number, _) in committed.items() if number == epoch):
             here = [sample for batches in committed[step][2].values() for batch in batches for sample in batch]
             seen.update(here)
-            wanted = shard.order(epoch)[done : done + job.at_once * job.mode.micro].tolist()
+            order = trainings.order(job.mode, job.samples, epoch)
+            wanted = order[done : done + job.at_once * job.mode.micro].tolist()
             done += job.at_once * job.mode.micro
             if sorted(here) != sorted(wanted):
                 job.tell(f"step {step} has the samples {sorted(here)}, expected {sorted(wanted)}")
@@ -184,7 +183,6 @@ def replay(job, committed):
         for member in range(job.workers):
             set_seed(100 + member)
             randoms[member] = generators.tensors_of(generators.raw_states())
-    data = trainings.data(job.samples)
     for _, (generation, _, shares) in sorted(committed.items()):
         sums = None
         for member in members[generation]:
@@ -194,8 +192,7 @@ def replay(job, committed):
                 generators.restore(randoms[member])
             program.forget()
             for batch in shares[member]:
-                x, y = (trainings.nd.array(part[batch], dtype=part.dtype) for part in data._data[:2])
-                program.backward(x, y)
+                program.backward(*trainings.samples(job.mode, job.samples, batch))
             if randoms:
                 randoms[member] = generators.tensors_of(generators.raw_states())
             mine = [[array.copy() for array in arrays] for arrays in program.gradients()]

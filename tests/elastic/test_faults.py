@@ -27,8 +27,10 @@ ROWS = [
     "spare/takes over/voting/sparse/3/middle",
     "loader/killed/forward/loaders/2/middle",
     "leader/killed/update/module/3/middle",
+    "follower/killed/forward/arrays/3/middle",
     "follower/killed/backward/fit/3/last",
-    "joiner/continued/forward/fit/2/middle",
+    "leader/killed/exchanged/fit csv/3/middle",
+    "joiner/continued/forward/fit records/2/middle",
 ]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import neomx as mx
 from neomx import autograd, gluon, nd
 from neomx.gluon import nn
+from neomx.gluon.data.shard import ShardedDataset
 
 BATCH = 4  # samples of each worker in a batch, while there are as many workers as at the start
 STEPS = 8  # batches in an epoch
@@ -35,6 +36,7 @@ class Mode:
     layout: str = ""  # of a replica: "tensor=2", "pipeline=2", "shard=2"
     is_replayed: bool = True  # whether the weights can be computed again in one process: without a layout, bit by bit
     api: str = "gluon"  # "module": forward, backward and update of a Module; "fit": its fit
+    source: str = "shard"  # or an iterator of mx.io: "arrays", "csv" or "records"
 
 
 PLAIN = Mode()
@@ -61,6 +63,10 @@ MODES = {
     "module": replace(PLAIN, api="module", layers="norm"),
     "fit": replace(PLAIN, api="fit", rest=1),
     "fit dropout": replace(PLAIN, api="fit", layers="dropout", drops=True, optimizer="adam"),
+    "arrays": replace(PLAIN, api="module", source="arrays", rest=1),
+    "fit csv": replace(PLAIN, api="fit", source="csv", layers="norm"),
+    "fit records": replace(PLAIN, api="fit", source="records", rest=1),
+    "records": replace(PLAIN, source="records", own=True, rest=1),
     "tensor": replace(PLAIN, layout="tensor=2", optimizer="adam"),
     "tensor split": replace(PLAIN, layout="tensor=2", splits=True),
     "tensor uneven": replace(PLAIN, layout="tensor=2", layers="norm", rest=1, own=True),
@@ -94,6 +100,77 @@ def data(count):
     rng = np.random.RandomState(3)
     x, y = rng.randn(count, 8).astype("float32"), rng.randn(count, 1).astype("float32")
     return gluon.data.ArrayDataset(x, y, np.arange(count).astype("float32"))
+
+
+def order(mode, count, epoch):
+    """Return the order in which all workers process the samples of an epoch."""
+    return ShardedDataset(range(count), shuffle=mode.source != "csv", seed=5).order(epoch)
+
+
+def iterator(mode, count, folder, kv):
+    """Return an iterator of mx.io over the samples, whose labels are the targets and the numbers of the samples."""
+    if mode.source == "shard":
+        made = mx.dist.shard(data(count), shuffle=True, seed=5)
+        made.batch_size = BATCH
+        return made
+    part = {"batch_size": BATCH, "num_parts": kv.num_workers, "part_index": kv.rank}
+    if mode.source == "arrays":
+        x, y, numbers = data(count)._data
+        return mx.io.NDArrayIter(x, {"label": y, "number": numbers}, shuffle=True, seed=5, **part)
+    if mode.source == "csv":
+        made = mx.io.CSVIter(
+            data_csv=f"{folder}/x.csv", label_csv=f"{folder}/y.csv", data_shape=(8,), label_shape=(2,), **part
+        )
+    else:
+        settings = {"data_shape": (3, 1, 3), "label_width": 2, "shuffle": True, "seed": 5, "preprocess_threads": 2}
+        made = mx.io.ImageRecordIter(path_imgrec=f"{folder}/x.rec", scale=1 / 64, **settings, **part)
+    return Separated(made)
+
+
+class Separated(mx.io.DataIter):
+    """The batches of an iterator with two values in its labels, as two arrays. Pictures lose their last value."""
+
+    def __init__(self, source):
+        super().__init__(source.batch_size)
+        self.source, self.reset = source, source.reset
+        self.provide_data = [mx.io.DataDesc("data", (self.batch_size, 8))]
+        self.provide_label = [("label", (self.batch_size, 1)), ("number", (self.batch_size,))]
+
+    def next(self):
+        batch = self.source.next()
+        return mx.io.DataBatch([flat(batch.data[0])], [batch.label[0][:, :1], batch.label[0][:, 1]], batch.pad)
+
+
+def flat(x):
+    return x.reshape((len(x), -1))[:, :8]
+
+
+def write_files(mode, count, folder):
+    """Write the files of an iterator."""
+    x, y, numbers = (part.asnumpy() if isinstance(part, nd.NDArray) else part for part in data(count)._data)
+    labels = np.concatenate([y, numbers[:, None]], axis=1)
+    if mode.source == "csv":
+        for name, values in (("x", x), ("y", labels)):
+            np.savetxt(f"{folder}/{name}.csv", values, "%.9g", ",")
+    elif mode.source == "records":
+        record = mx.recordio.MXRecordIO(f"{folder}/x.rec", "w")
+        for number in range(count):
+            header = mx.recordio.IRHeader(0, labels[number], number, 0)
+            record.write(mx.recordio.pack_img(header, pixels(number), img_fmt=".png"))
+        record.close()
+
+
+def pixels(number):
+    return np.random.RandomState(number).randint(0, 256, (1, 3, 3)).astype("uint8")
+
+
+def samples(mode, count, rows):
+    """Return the data and the targets of some samples, as the program sees them."""
+    x, y, _ = (part[rows] for part in data(count)._data)
+    if mode.source == "records":  # red first, and one plane for each color
+        planes = np.stack([pixels(row)[:, :, ::-1].transpose(2, 0, 1) for row in rows]).astype("float32")
+        x = flat(planes * np.float32(1 / 64))
+    return nd.array(x, dtype=x.dtype), nd.array(y, dtype=y.dtype)
 
 
 def network(layers):

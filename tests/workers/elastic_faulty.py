@@ -108,12 +108,15 @@ def step(epoch, samples, update):
     """Write which samples a step has, make it, and write whether it is committed."""
     injector.at("step")
     before, generation = transaction.steps, session().generations.number
-    generations.append(generation)
-    write("try", generation, before, epoch, samples)
+    joins = not session().generations.admitted  # then the batch is only computed
+    if not joins:
+        generations.append(generation)
+        write("try", generation, before, epoch, samples)
     update()
     now = session().generations
-    cut = not now.admitted or generation < 1 or any(number > generation for number in rejoined)  # the others went on
-    write("end", generation, before, None if cut else transaction.steps)  # None: only the others know it
+    cut = not now.admitted or any(number > generation for number in rejoined)  # the others went on
+    if not joins:
+        write("end", generation, before, None if cut else transaction.steps)  # None: only the others know it
     injector.at("batch")
 
 
@@ -137,15 +140,31 @@ def begin():
         write("members", session().generations.number, list(session().generations.current.members))
 
 
+def data_of_program(program):
+    """Return a function whose result iterates over the batches of an epoch."""
+    source = trainings.iterator(mode, spec["samples"], out, mx.kv.create("dist_sync"))
+    if mode.layout:
+        source = program.layout.share(source.dataset, shuffle=True, seed=5)
+    if mode.source == "shard":
+        loader = mx.gluon.data.DataLoader(source, trainings.BATCH, num_workers=mode.loaders, thread_pool=mode.threads)
+        return lambda: loader
+
+    def batches():
+        source.reset()
+        for batch in source:
+            yield batch.data[0], *batch.label
+
+    return batches
+
+
 def loop():
     """Train in a loop of the program."""
     program = trainings.program_of(mode, "dist_sync", spec["at_once"])
     begin()
-    data = program.layout.share(shard.dataset, shuffle=True, seed=5) if mode.layout else shard
-    loader = mx.gluon.data.DataLoader(data, trainings.BATCH, num_workers=mode.loaders, thread_pool=mode.threads)
+    data = data_of_program(program)
     for epoch in mx.elastic.epochs(spec["epochs"]):
         samples = []
-        for x, y, numbers in loader:
+        for x, y, numbers in data():
             begin_batch()
             program.backward(x, y, lambda: injector.at("backward"))
             samples.append(listed(numbers))
@@ -186,14 +205,15 @@ class Fitted(mx.mod.Module):
 def fit():
     """Train with `fit`."""
     program = trainings.ModuleProgram(mode, "dist_sync", spec["at_once"], Fitted)
-    module, shard.batch_size = program.module, trainings.BATCH
+    module, data = program.module, trainings.iterator(mode, spec["samples"], out, mx.kv.create("dist_sync"))
 
     def enter(loader, number, **fields):
         module.epoch = number
 
     subscribe_each(epoch=enter)
     module.fit(
-        shard,
+        data,
+        kvstore="dist_sync",
         eval_metric=mx.metric.MSE(label_names=["label"]),
         optimizer=mode.optimizer,
         optimizer_params=program.rate,
@@ -204,7 +224,6 @@ def fit():
     return program
 
 
-shard = mx.dist.shard(trainings.data(spec["samples"]), shuffle=True, seed=5)
 program = fit() if mode.api == "fit" else loop()
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 injector.at("ended")

@@ -35,6 +35,8 @@ class Seeds(NamedTuple):
 class Pass(Iterator[Any]):
     """One pass over lists of indices and the batches created from them, which may be created ahead of time."""
 
+    is_dealt = False  # whether its samples are those of all workers, so that `deal_again` can divide them again
+
     def __init__(self, lists: Iterator[Any], number: int, steps: int | None = None, samples: int | None = None):
         self.number, self.steps, self.samples = number, steps, samples
         self.delivered = 0  # batches that the program has received since the lists began
