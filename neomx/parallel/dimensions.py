@@ -123,8 +123,8 @@ def check_elastic(degrees: Mapping[str, int]) -> None:
         )
     if prod(degrees.values()) > 1 == degrees.get("data", 1):
         raise MXNetError(
-            f"layout {text}: an elastic job needs data=2 or more, because the loss of a worker takes its replica of the "
-            "model out, and another one must be left. Start the job without --elastic, and save checkpoints"
+            f"layout {text}: an elastic job needs data=2 or more, because the loss of a worker takes its replica of "
+            "the model out, and another one must be left. Start the job without --elastic, and save checkpoints"
         )
 
 
