@@ -193,7 +193,7 @@ class Membership:
         if generations is not None and generations.number != self.generation:
             raise _Gone([])
         gone = self.store.gone  # read before `late`: a member that arrived and then left is not late
-        if not gone:
+        if not gone and generations is None:
             return
         missing = late()
         lost = [member for member in missing if self._is_gone(member)]
