@@ -121,7 +121,8 @@ class Membership:
         place, timeout = members.index(self.rank), self.world.timeout
         host = self.world.host
         device = lazy_gloo_device(host) if lazy else gloo_device(host, os.environ.get("GLOO_SOCKET_IFNAME", ""))
-        made = Network(store, place, len(members), device, timeout, self.check_among(members))
+        watches = self._choose is not None
+        made = Network(store, place, len(members), device, timeout, self.check_among(members), watches)
         self._networks.append(made)
         return made
 
