@@ -587,8 +587,8 @@ def _described(batch: Any, data: list[DataDesc], labels: list[DataDesc] | None) 
     if getattr(batch, "provide_label", None):
         return new_data, batch.provide_label
     given = getattr(batch, "label", None)
-    if given:
-        return new_data, _like(labels or [], given)
+    if given and labels:
+        return new_data, _like(labels, given)
     return new_data, _without_labels(new_data, data, labels)
 
 
