@@ -48,6 +48,10 @@ class Mortal(StoreClient):
         if self._life is not None:
             self._life.close()
 
+    def release(self):
+        """Close what the end of a process would close."""
+        self._connections.close()
+
 
 class ServerThreads:
     """A server process, as threads."""
@@ -70,7 +74,11 @@ class ServerThreads:
     def kill(self):
         self.store.die()
         self.stop()
-        threading.Thread(target=self.process.close, daemon=True).start()
+        threading.Thread(target=self._bury, daemon=True).start()
+
+    def _bury(self):
+        self.process.close()
+        self.store.release()
 
     def close(self):
         self.stop()

@@ -120,6 +120,19 @@ MOMENTS = [
 ]
 
 
+@pytest.mark.parametrize("apart", [False, True], ids=["shared memory", "network"])
+def test_server_may_end_at_any_moment_of_a_step(expected, apart):
+    for kind, count, server in MOMENTS:
+        with Cluster(apart=apart) as cluster:
+            workers = started(cluster)
+            with at_frame(kind, count, lambda cluster=cluster, server=server: cluster.kill(server)) as has_happened:
+                seen = trained(workers)
+            assert has_happened(), (kind, count)
+            assert_equal(seen, expected[0])
+            assert states_of(workers) == expected[1], (kind, count, server)
+            cluster.await_holders([1 - server], [1 - server])
+
+
 def test_new_server_is_filled_while_training_goes_on_and_then_the_other_may_end(expected, small_groups):
     with Cluster() as cluster:
         workers = started(cluster)
