@@ -26,6 +26,11 @@ ROWS = [
     "joiner/differs/take/plain/2/middle",
     "spare/takes over/voting/sparse/3/middle",
     "loader/killed/forward/loaders/2/middle",
+    "leader/killed/update/module/3/middle",
+    "follower/killed/forward/arrays/3/middle",
+    "follower/killed/backward/fit/3/last",
+    "leader/killed/exchanged/fit csv/3/middle",
+    "joiner/continued/forward/fit records/2/middle",
 ]
 
 
