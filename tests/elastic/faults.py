@@ -130,6 +130,7 @@ def check_ends(job, row, planned):
     unneeded = {m for m in range(job.workers, job.workers + planned.joiners) if not job.of("try", m)}
     for member, code in sorted(job.codes.items()):
         done = member in job.finished or member in unneeded or member in planned.back
+        done |= bool(job.mode.layout) and bool(planned.lost)  # a partner of a lost worker, which ends normally
         if member in wanted | set(planned.back) and (code or not done):
             job.tell(f"worker {member} ended with code {code}")
         if member in planned.lost and not code and row.fault == "killed":
