@@ -436,9 +436,9 @@ class Generations:
                 (),
                 (),
                 seats=seats,
-                unrecoverable=f"no complete replica of the layout {seats.layout} is left after the loss of workers "
-                f"{', '.join(map(str, lost))}: nobody has their parts of the model. Start the job again, from a "
-                "checkpoint if there is one",
+                unrecoverable=f"no complete replica of the layout {seats.layout} is left after the loss of "
+                f"worker{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}: nobody has all parts of the model. Start "
+                "the job again, from files that it has saved",
             )
         )
 
