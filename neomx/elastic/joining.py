@@ -204,5 +204,6 @@ class Joining:
     def unneeded(self) -> SystemExit:
         """The normal end of a worker that the others did not need."""
         _log.info("the training has ended, and this worker was not needed")
+        self._generations.step_aside()  # the end of the program waits for no others
         self._generations.store.leave()
         return SystemExit(0)

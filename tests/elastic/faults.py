@@ -63,7 +63,8 @@ def run(row, server, folder, patience=PATIENCE):
     job = Job(row.mode, row.workers, folder)
     stops = any(fault["kind"] in ("stopped", "continued") for fault in planned.faults)
     options = {"silence": SILENCE, "NEOMX_SILENCE": str(SILENCE)} if stops else {}
-    options |= {"timeout": COMING if row.phase == "start" else patience, "most": planned.most or None}
+    is_absent = row.phase in ("start", "session") and row.role in ("leader", "follower")
+    options |= {"timeout": COMING if is_absent else patience, "most": planned.most or None}
     holds = [] if planned.hold is None else [planned.hold]
     began = time.monotonic()
     with cluster_of(job, row.mode, server, planned.faults, holds, planned.differs, **options) as cluster:

@@ -37,6 +37,7 @@ class Mode:
     is_replayed: bool = True  # whether the weights can be computed again in one process: without a layout, bit by bit
     api: str = "gluon"  # "module": forward, backward and update of a Module; "fit": its fit
     source: str = "shard"  # or an iterator of mx.io: "arrays", "csv" or "records"
+    scores: bool = False  # whether `fit` evaluates after each epoch
 
 
 PLAIN = Mode()
@@ -64,7 +65,7 @@ MODES = {
     "fit": replace(PLAIN, api="fit", rest=1),
     "fit dropout": replace(PLAIN, api="fit", layers="dropout", drops=True, optimizer="adam"),
     "arrays": replace(PLAIN, api="module", source="arrays", rest=1),
-    "fit csv": replace(PLAIN, api="fit", source="csv", layers="norm"),
+    "fit csv": replace(PLAIN, api="fit", source="csv", layers="norm", scores=True),
     "fit records": replace(PLAIN, api="fit", source="records", rest=1),
     "records": replace(PLAIN, source="records", own=True, rest=1),
     "tensor": replace(PLAIN, layout="tensor=2", optimizer="adam"),

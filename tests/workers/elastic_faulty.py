@@ -190,6 +190,9 @@ class Fitted(mx.mod.Module):
         begin()
 
     def forward(self, data_batch, is_train=None):
+        if not is_train:
+            super().forward(data_batch, is_train)
+            return
         begin_batch()
         self.samples = [listed(data_batch.label[1])]
         super().forward(data_batch, is_train)
@@ -213,6 +216,7 @@ def fit():
     subscribe_each(epoch=enter)
     module.fit(
         data,
+        trainings.iterator(mode, spec["samples"], out, mx.kv.create("dist_sync")) if mode.scores else None,
         kvstore="dist_sync",
         eval_metric=mx.metric.MSE(label_names=["label"]),
         optimizer=mode.optimizer,
