@@ -38,7 +38,7 @@ def give(group: Group, trainings: Mapping[int, Training], facts: dict[str, Any])
     """Send the states of trainings, by number, to the other members."""
     tensors, known = {_RANDOM: torch.get_rng_state()}, {}
     for number, training in trainings.items():
-        fragments, known[str(number)], _ = training.fragments(0, 1)
+        fragments, known[str(number)], _ = training.fragments(0, 1, to_join=True)
         # Gradients and residuals of compression belong to the worker that computed them.
         kept = [each for each in fragments if not each.name.startswith("worker/")]
         tensors |= {f"{number}/{each.name}": each.tensor.detach().cpu() for each in kept}

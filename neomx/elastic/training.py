@@ -130,7 +130,15 @@ class Elastic:
                 return False
         if ends_step:
             self._keep_copy()
-        apply(self._scaled(divisor) if ends_step else divisor)
+        while True:
+            try:
+                apply(self._scaled(divisor) if ends_step else divisor)
+                break
+            except PeerError as error:  # a worker was lost while the servers update
+                generation = self._next(self._status(True, divisor, self._epoch()), error)
+                if generation is None or self.steps == BLANK:  # the others went on without this one
+                    self._drop(generation)
+                    return False
         if ends_step:
             self._commit(generation)
         return True
