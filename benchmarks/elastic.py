@@ -6,7 +6,10 @@ Each contestant trains the MLP of dist_worker.py (10M parameters, 8 samples per 
 every contestant starts anew, in turns, and loses one worker. Measured are the seconds from the kill to
 
 - the next step that the others commit without it. torchrun restarts all workers, here without reading a checkpoint;
-- the first step with a replacement, which is started at once, and how much longer this step took for the others.
+- the first step with a replacement, which is started at once.
+
+While the replacement joins, the others go on. Their pause is their longest step from the first one without the lost
+worker to some steps at full strength, minus an ordinary step of the same run, at full strength.
 
 The last part compares the steps of a job of neomx with and without --elastic, in which nothing fails.
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import pathlib
 import signal
@@ -34,6 +38,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 WORKER = str(HERE / "elastic_worker.py")
 PACKAGE = str(HERE.parent)
 WARM = 10  # steps before the kill
+JOINED = 10  # steps after which a replacement is an ordinary worker
+ORDINARY = 20  # steps after them, which are measured as ordinary ones
 LIMIT = 180.0  # seconds for anything to happen
 Command = tuple[list[str], dict[str, str]]
 
@@ -131,19 +137,20 @@ class Job:
             time.sleep(0.02)
         return found
 
-    def kill_one(self) -> float:
-        """Kill the last worker after some steps, and have it replaced. Return when it was killed."""
+    def kill_one(self) -> tuple[float, list[int]]:
+        """Kill the last worker after some steps, and have it replaced. Return when, and the others."""
         enough = self.until(
             lambda found: (
                 sum(len(each.steps) >= WARM and each.steps[-1][1] == self.workers for each in found) == self.workers
             ),
             f"the first {WARM} steps",
         )
-        victim = max(enough, key=lambda each: each.rank)
+        trained = [each for each in enough if each.steps]  # a spare has none
+        victim = max(trained, key=lambda each: each.rank)
         killed = time.time()
         os.kill(victim.pid, signal.SIGKILL)
         self._start(self.contestant.replace(victim.rank))
-        return killed
+        return killed, [each.pid for each in trained if each is not victim]
 
     def close(self) -> None:
         for process in self.processes:
@@ -172,33 +179,50 @@ class Times:
 
     step: list[float] = field(default_factory=list)  # to the next step without the lost worker
     full: list[float] = field(default_factory=list)  # to the first step with its replacement
-    pause: list[float] = field(default_factory=list)  # how much longer that step took for the others
+    pause: list[float] = field(default_factory=list)  # of the others while it joined, beyond an ordinary step
+    ordinary: list[float] = field(default_factory=list)  # seconds of such a step
 
 
 def measure(contestant: Contestant, workers: int, times: Times) -> None:
     """Kill a worker of a new job, and add the times."""
     with job(contestant, workers) as running:
-        killed = running.kill_one()
+        killed, others = running.kill_one()
 
-        def after(found: list[Steps], count: Callable[[int], bool], since: float) -> list[float]:
-            return [at for each in found for at, members in each.steps if at > since and count(members)]
+        def joined(found: list[Steps]) -> float | None:
+            """The first step of a process that was started later, with all workers."""
+            steps = [step for each in found if each.pid not in others for step in each.steps if step[0] > killed]
+            return min((at for at, members in steps if members == workers), default=None)
 
-        found = running.until(lambda now: bool(after(now, lambda n: n < workers, killed)), "a step without it")
-        without = min(after(found, lambda n: n < workers, killed))
-        times.step.append(without - killed)
+        def next_step(found: list[Steps]) -> float | None:
+            """The first step without the lost worker, or with its replacement if a spare is admitted at once."""
+            full = joined(found) or math.inf
+            steps = [step for each in found for step in each.steps if step[0] > killed]
+            return min((at for at, members in steps if members < workers or at >= full), default=None)
+
+        begun = next_step(running.until(lambda found: next_step(found) is not None, "a step without it"))
+        assert begun is not None
+        times.step.append(begun - killed)
         if not contestant.rejoins:
             return
-        found = running.until(lambda now: bool(after(now, lambda n: n == workers, without)), "its replacement")
-        full = min(after(found, lambda n: n == workers, without))
+        found = running.until(lambda found: joined(found) is not None, "its replacement")
+        full = joined(found)
+        assert full is not None
         times.full.append(full - killed)
-        survivors = [each for each in found if each.steps and each.steps[0][0] < killed]
-        pauses = []
-        for each in survivors:
-            moments = [at for at, _ in each.steps if at > without]
-            gaps = [(b - a, b) for a, b in zip(moments, moments[1:], strict=False)]
-            pauses += [gap for gap, end in gaps if end >= full][:1]
-            times_of_steps = [gap for gap, end in gaps if end < full]
-        times.pause.append(max(pauses) - statistics.median(times_of_steps))
+        last = JOINED + ORDINARY
+        found = running.until(
+            lambda now: all(sum(at >= full for at, _ in each.steps) > last for each in now if each.pid in others),
+            "steps with its replacement",
+        )
+        pauses, ordinary = [], []
+        for each in found:
+            if each.pid in others:
+                before = [at for at, _ in each.steps if begun <= at < full]
+                after_it = [at for at, _ in each.steps if at >= full]
+                joining = [*before, *after_it[:JOINED]]
+                pauses += [b - a for a, b in zip(joining, joining[1:], strict=False)]
+                ordinary += [b - a for a, b in zip(after_it[JOINED:last], after_it[JOINED + 1 : last + 1], strict=True)]
+        times.ordinary.append(statistics.median(ordinary))
+        times.pause.append(max(pauses) - times.ordinary[-1])
 
 
 # ---- without failures ----
@@ -256,7 +280,12 @@ def main() -> None:
             for name in sorted(times, reverse=bool(number % 2)):
                 measure(times[name][0], workers, times[name][1])
         for name, (_, found) in times.items():
-            for what, seconds in (("next step", found.step), ("full strength", found.full), ("pause", found.pause)):
+            for what, seconds in (
+                ("next step", found.step),
+                ("full strength", found.full),
+                ("pause", found.pause),
+                ("ordinary step", found.ordinary),
+            ):
                 if seconds:
                     result.add(record.row(f"{workers} workers", what, "s", seconds, by=name))
                     spread = f"{min(seconds):.2f} to {max(seconds):.2f}"

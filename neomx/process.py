@@ -105,6 +105,8 @@ class State:
     layout_read: bool = False
     # how the steps of an elastic job survive the loss of workers (comm/transaction.py); None: they do not
     transaction: Any = None
+    # deals the samples of iterators to the workers of an elastic job (io/dealt.py); None: it is not elastic
+    dealer: Any = None
     # how many workers mx.parallel.launch starts; None: one for each device, or for each core without devices
     devices: int | None = None
     # whether neomx, not the user, limited oneDNN, possibly after oneDNN had read the variable (onednn.py)

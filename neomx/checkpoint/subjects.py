@@ -135,6 +135,10 @@ class Subject(ABC):
         """Return the values that this worker has."""
 
     @abstractmethod
+    def averages(self) -> list[torch.Tensor]:
+        """Return the values that a forward pass changes, such as the running averages of BatchNorm."""
+
+    @abstractmethod
     def put(self, values: Mapping[str, list[NDArray]]) -> None:
         """Set values: one array for each context, the whole or this worker's part of it."""
 
@@ -207,15 +211,19 @@ class GluonSubject(Subject):
     def parameters(self) -> dict[str, Parameter]:
         """Return the Parameters by their names in a checkpoint."""
         found: dict[str, Parameter] = {}
-        known: set[int] = set()
-        named = list(self.net._collect_params_with_prefix().items()) if self.net is not None else []
-        trained = self.trainer.parameters if self.trainer is not None else []
-        for name, param in [*named, *((param.name, param) for param in trained)]:
-            if id(param) not in known:
-                if name in found:
-                    raise CheckpointError(f"two Parameters are named {name!r}: pass net= to name them by its structure")
-                known.add(id(param))
-                found[name] = param
+        for param, name in self._named().items():
+            if name in found:
+                raise CheckpointError(f"two Parameters are named {name!r}: pass net= to name them by its structure")
+            found[name] = param
+        return found
+
+    def _named(self) -> dict[Parameter, str]:
+        named = self.net._collect_params_with_prefix().items() if self.net is not None else ()
+        found: dict[Parameter, str] = {}
+        for name, param in named:
+            found.setdefault(param, name)
+        for param in self.trainer.parameters if self.trainer is not None else ():
+            found.setdefault(param, param.name)
         return found
 
     def check(self) -> None:
@@ -248,6 +256,11 @@ class GluonSubject(Subject):
                 value.fresh = [is_fresh(array) for array in arrays]
             found.append(value)
         return found
+
+    def averages(self) -> list[torch.Tensor]:
+        """Return the values of Parameters that are not trained."""
+        params = [param for param in self._named() if not param._differentiable and has_values(param)]
+        return [array._data for param in params for array in param.list_data()]
 
     def waiting(self) -> dict[str, Form]:
         """Return the forms of Parameters without values."""
@@ -343,6 +356,10 @@ class ModuleSubject(Subject):
         pairs = [(f"aux:{name}", row) for name, row in zip(group.aux_names, group.aux_arrays, strict=True)]
         pairs += [(f"state:{name}", row) for name, row in zip(group.state_names, group.state_arrays, strict=True)]
         return found + [Held(name, row, is_trained=False) for name, row in pairs]
+
+    def averages(self) -> list[torch.Tensor]:
+        """Return the auxiliary states."""
+        return [array._data for row in self._module.executors.aux_arrays for array in row]
 
     def put(self, values: Mapping[str, list[NDArray]]) -> None:
         """Write the arrays of the executors."""

@@ -17,11 +17,14 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base import MXNetError
 from .store import CALLS, THE_STORE, PeerError, StoreClient
 from .world import World
+
+if TYPE_CHECKING:  # the launcher needs no torch
+    from .memory import Stock
 
 _log = logging.getLogger("neomx")
 NOW = "elastic/generation"  # the key of the current generation, for launchers
@@ -111,6 +114,7 @@ class Generations:
         self.admitted = not world.limits.joins
         self._aside = 0
         self._place = ""  # the key of this worker's request to join
+        self.stock: Stock | None = None  # memory for the generation that admits this worker
         self._deserted: float | None = None  # since when all members are gone, while this worker waits for them
         if world.limits.joins:
             self.step_aside()
@@ -133,6 +137,12 @@ class Generations:
             self._calls = self._store.calls
             self._called = self._store.check([self._key(self.number + 1, "called")])
         return self._called
+
+    def neighbors(self) -> int:
+        """Return the number of workers on the host of this one that train."""
+        if not self._store.check([NOW]):
+            return 0
+        return Generation.read(self._store.get(NOW)).nodes.count(self._node)
 
     @property
     def has_room(self) -> bool:
@@ -174,12 +184,12 @@ class Generations:
         store.set(self._key(number, "ready", self._me), json.dumps({**asdict(status), "node": self._node}))
         since = told = time.monotonic()
         while not store.check([self._key(number)]):
-            lacking = self._decide(number, time.monotonic() - since > self._timeout)
+            lacking, awaited = self._decide(number, time.monotonic() - since > self._timeout)
             if time.monotonic() - told > _TELL:
                 told = time.monotonic()
                 _log.warning("worker %d waits for %s before it can go on", self._me, lacking)
             if lacking:
-                self._wait(self._key(number))
+                self._wait(awaited)
             if THE_STORE in store.gone:
                 raise PeerError(f"the workers cannot agree on how to go on: {store.gone[THE_STORE]}")
         return self._take(number)
@@ -271,11 +281,12 @@ class Generations:
         self.current, self._called, self._calls, self.admitted = found, False, -1, True
         return found
 
-    def _decide(self, number: int, late: bool) -> str:
+    def _decide(self, number: int, late: bool) -> tuple[str, str]:
         """Write the next generation if this is the member to do so and all others are ready.
 
-        Return what is lacking. If `late`, members that are alive and not ready count as gone.
+        Return what is lacking, and the key to wait for. If `late`, members that are alive and not ready count as gone.
         """
+        key = self._key(number)
         gone = self._store.gone
         alive = [member for member in self.current.members if f"worker {member}" not in gone]
         ready = {member: found for member in alive if (found := self._said(number, member)) is not None}
@@ -283,14 +294,15 @@ class Generations:
             left = {name for name, each in self._store.roster().items() if each["state"] == "left"}
             lacking = [member for member in lacking if f"worker {member}" not in left]
         if lacking and not late:
-            return self._store.missing([f"worker {member}" for member in lacking])
+            awaited = self._key(number, "ready", lacking[0]) if self._me == min(alive) else key
+            return self._store.missing([f"worker {member}" for member in lacking]), awaited
         if self._me != min(ready):
-            return f"the decision of worker {min(ready)}"
+            return f"the decision of worker {min(ready)}", key
         statuses = [Status(**{k: v for k, v in each.items() if k != "node"}) for each in ready.values()]
         joiners = self._joiners(statuses)
         members = [*ready, *(member for member in joiners if member not in ready)][: self._limits.most]
         if len(members) < self._limits.least and not late:
-            return f"more workers: there are {len(members)} of at least {self._limits.least}"
+            return f"more workers: there are {len(members)} of at least {self._limits.least}", key
         steps, divisor = agreed(statuses)
         nodes = {member: int(each["node"]) for member, each in (ready | joiners).items()}
         new = [member for member in members if member not in ready or ready[member]["steps"] < 0]
@@ -308,9 +320,9 @@ class Generations:
             tuple(new),
         )
         content = json.dumps(asdict(made))
-        if self._store.compare_set(self._key(number), b"", content) == content.encode():
+        if self._store.compare_set(key, b"", content) == content.encode():
             self._publish(content)
-        return ""
+        return "", key
 
     def _publish(self, content: str) -> None:
         before = self._store.get(NOW) if self._store.check([NOW]) else b""

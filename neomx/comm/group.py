@@ -88,6 +88,7 @@ class Group:
             members.key("channel"),
             self.world.timeout,
             members.check_among(members.local),
+            members.creator,
         )
         members.tell_fallback(why)
         return channel

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from ..base import MXNetError
 from .generations import Generations
+from .memory import FIRST, Creator
 from .network import Broken, Network
 from .session import gloo_device, lazy_gloo_device, warn_once
 from .store import NEWS, THE_STORE, PeerError
@@ -83,6 +84,15 @@ class Membership:
         self._enrol({rank: self.nodes[rank] for rank in kept})
         self.generation += 1
         self.failed, self._meetings = "", 0
+
+    @property
+    def creator(self) -> Creator:
+        """The member of this host that creates shared memory: one that joins, which has prepared it."""
+        if self._generations is None:
+            return FIRST
+        new = self._generations.current.new
+        places = [place for place, member in enumerate(self.local) if self.ranks[member] in new]
+        return Creator(places[0] if places else 0, self._generations.stock)
 
     # ---- connections ----
 

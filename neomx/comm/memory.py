@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import torch
@@ -54,12 +55,12 @@ class Board(Protocol):
 
 
 class Region:
-    """A block of memory shared by all processes that have opened it."""
+    """A block of memory shared by all processes that have opened it: a part of a file in memory."""
 
-    def __init__(self, fd: int, nbytes: int) -> None:
+    def __init__(self, fd: int, nbytes: int, offset: int = 0) -> None:
         flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)  # fault in all pages now, not in the first step
         more: dict[str, bool] = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # keep no descriptor open
-        self.memory = mmap.mmap(fd, nbytes, flags, **more)
+        self.memory = mmap.mmap(fd, nbytes, flags, offset=offset, **more)
         self.nbytes = nbytes
 
     def tensor(self, offset: int, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -69,51 +70,107 @@ class Region:
         return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=offset)
 
 
-def share(nbytes: int, rank: int, size: int, board: Board, key: str) -> tuple[Region | None, str]:
+class Stock:
+    """Memory that this process creates ahead of time, because others would have to wait for it later.
+
+    The system clears memory when it is first used. For processes that map it afterwards, this takes a fraction of the
+    time.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self._left, self._size = 0, -(-nbytes // PAGE) * PAGE
+        self._fd, self._name = _memfd()
+        try:
+            os.posix_fallocate(self._fd, 0, self._size)
+            Region(self._fd, self._size)
+        except (OSError, ValueError):
+            os.close(self._fd)
+            raise
+
+    def take(self, nbytes: int) -> tuple[Region, str] | None:
+        """Return a part that was not taken before, and where other processes find it; None if too little is left."""
+        start, end = self._left, self._left + nbytes
+        if end > self._size:
+            return None
+        self._left = end
+        return Region(self._fd, nbytes, start), _place(self._fd, self._name, start)
+
+    def close(self) -> None:
+        """Release what was not taken. Called when all other processes have mapped the rest."""
+        os.ftruncate(self._fd, self._left)
+        os.close(self._fd)
+
+
+@dataclass(frozen=True)
+class Creator:
+    """The rank of a host that creates the memory of all ranks, and what it has created before."""
+
+    rank: int = 0
+    stock: Stock | None = None
+
+    def create(self, nbytes: int, until_all_have_it: ExitStack) -> tuple[Region, str]:
+        """Create memory. Return it and where processes of this user find it until the descriptor is closed."""
+        if self.stock is not None and (found := self.stock.take(nbytes)) is not None:
+            return found
+        fd, name = _memfd()
+        until_all_have_it.callback(os.close, fd)
+        # Allocate now: accessing memory that turns out not to be available kills the process with SIGBUS.
+        os.posix_fallocate(fd, 0, nbytes)
+        return Region(fd, nbytes), _place(fd, name)
+
+
+FIRST = Creator()
+
+
+def share(
+    nbytes: int, rank: int, size: int, board: Board, key: str, creator: Creator = FIRST
+) -> tuple[Region | None, str]:
     """Create memory shared by all `size` ranks of this host. Return it, or None and the reason on all ranks.
 
-    Rank 0 creates a memfd, an in-memory file without a path: it needs no cleanup after a crash and no mount limits its
-    size. The other ranks get its location from `board` and open it through /proc.
+    One rank creates a memfd, an in-memory file without a path: it needs no cleanup after a crash and no mount limits
+    its size. The other ranks get its location from `board` and open it through /proc.
     """
     nbytes = -(-nbytes // PAGE) * PAGE
-    if rank:
+    if rank != creator.rank:
         region, why = _try(lambda: _attach(board.get(f"{key}/place"), nbytes))
         board.set(f"{key}/{rank}", why)
         why = board.get(f"{key}/verdict").decode()
         return (None if why else region), why
     with ExitStack() as until_all_have_it:
-        made, why = _try(lambda: _create(nbytes, until_all_have_it))
+        made, why = _try(lambda: creator.create(nbytes, until_all_have_it))
         region, place = made or (None, f"!{why}")
         board.set(f"{key}/place", place)
-        said = [why] + [board.get(f"{key}/{other}").decode() for other in range(1, size)]
+        said = [why] + [board.get(f"{key}/{other}").decode() for other in range(size) if other != rank]
         why = next(filter(None, said), "")
         board.set(f"{key}/verdict", why)
     return (None if why else region), why
 
 
-def _create(nbytes: int, until_all_have_it: ExitStack) -> tuple[Region, str]:
-    """Create memory. Return it and where processes of this user find it until the descriptor is closed."""
+def _memfd() -> tuple[int, str]:
+    """Create an in-memory file. Return its descriptor and its name."""
     if not hasattr(os, "memfd_create"):
         raise OSError("this system does not have memfd_create")
     name = f"neomx-{secrets.token_hex(16)}"
-    fd = os.memfd_create(name)
-    until_all_have_it.callback(os.close, fd)
-    # Allocate now: accessing memory that turns out not to be available kills the process with SIGBUS.
-    os.posix_fallocate(fd, 0, nbytes)
-    return Region(fd, nbytes), f"/proc/{os.getpid()}/fd/{fd} {name}"
+    return os.memfd_create(name), name
+
+
+def _place(fd: int, name: str, offset: int = 0) -> str:
+    """Return where other processes find memory that this one has created."""
+    return f"/proc/{os.getpid()}/fd/{fd} {name} {offset}"
 
 
 def _attach(place: bytes, nbytes: int) -> Region:
     """Map the memory that another process created."""
-    path, _, name = place.decode().partition(" ")
-    if path.startswith("!"):
-        raise OSError(place[1:].decode())
+    said = place.decode()
+    if said.startswith("!"):
+        raise OSError(said[1:])
+    path, name, offset = said.split(" ")
     # In another container the same path may be any other file.
     if not os.readlink(path).startswith(f"/memfd:{name} "):
         raise OSError(f"{path} is not the memory of this job: are the workers in different containers?")
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        return Region(fd, nbytes)
+        return Region(fd, nbytes, int(offset))
     finally:
         os.close(fd)
 
@@ -437,19 +494,20 @@ def open_area(
     timeout: float,
     check: Check,
     cross: Cross | None = None,
+    creator: Creator = FIRST,
 ) -> tuple[SharedArea | None, str]:
     """Open a staging area on all ranks of this host. Return it, or None and the reason on all of them."""
-    region, why = share(SharedArea.nbytes(count, dtype, size), rank, size, board, key)
+    region, why = share(SharedArea.nbytes(count, dtype, size), rank, size, board, key, creator)
     if region is None:
         return None, why
     return SharedArea(region, Meeting(region, rank, size, timeout, check), count, dtype, cross), ""
 
 
 def open_channel(
-    rank: int, size: int, board: Board, key: str, timeout: float, check: Check
+    rank: int, size: int, board: Board, key: str, timeout: float, check: Check, creator: Creator = FIRST
 ) -> tuple[Channel | None, str]:
     """Open a Channel on all ranks of this host. Return it, or None and the reason on all of them."""
-    region, why = share(Channel.nbytes(size), rank, size, board, key)
+    region, why = share(Channel.nbytes(size), rank, size, board, key, creator)
     if region is None:
         return None, why
     return Channel(region, Meeting(region, rank, size, timeout, check)), ""

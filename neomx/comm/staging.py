@@ -9,6 +9,7 @@ import torch
 
 from ..base import MXNetError
 from . import memory
+from .buckets import LIMIT
 from .membership import Membership
 from .network import Network, NetworkArea
 from .transport import Absent, StagingArea, Transport
@@ -40,6 +41,13 @@ class Staging:
             except Absent as error:
                 local = self._members.local
                 raise Absent([local[place] for place in error.ranks], error.seconds) from None
+
+
+def needed(nbytes: int, size: int, groups: int) -> int:
+    """Return about how much memory the `size` members of a host share, in `groups`, to sum `nbytes` in buckets."""
+    buckets = nbytes // LIMIT + groups
+    area = memory.SharedArea.nbytes(-(-nbytes // buckets), torch.uint8, size)
+    return buckets * area + groups * memory.Channel.nbytes(size)
 
 
 class Stager:
@@ -83,6 +91,7 @@ class Stager:
             # Between hosts, the loss of any member breaks the sum, not only of a late one on this host.
             members.check_everyone if cross else members.check_among(members.local),
             cross,
+            members.creator,
         )
         members.tell_fallback(why)
         if cross is None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import time
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ..base import MXNetError
 from ..checkpoint.state import Training
 from ..comm import session
 from ..comm.generations import Generation, Generations, Over
+from ..comm.memory import Stock
+from ..comm.staging import needed
 from ..comm.store import PeerError
-from ..gluon import Trainer
 from ..gluon.data import DataLoader
 from . import handover
+from .learners import Learner, training_of
 from .reconnecting import wait_for_store
 
 _log = logging.getLogger("neomx")
@@ -28,8 +31,8 @@ class Joinable(Protocol):
     steps: int  # committed, or BLANK
 
     @property
-    def trainers(self) -> list[Trainer]:
-        """The Trainers that the program has."""
+    def trainers(self) -> list[Learner]:
+        """The Trainers and Modules that the program has."""
 
     def facts(self) -> dict[str, Any]:
         """Return what a worker that joins must know besides the state of its Trainers, as JSON values."""
@@ -95,7 +98,7 @@ class Joining:
     def trainings(self) -> dict[int, Training]:
         """What the Trainers train that step with all workers, by their numbers, which are the same on all workers."""
         found = {each.strategy.number: each for each in self._training.trainers if each.strategy.rounds is not None}
-        return {number: Training(None, trainer) for number, trainer in found.items()}
+        return {number: training_of(trainer) for number, trainer in found.items()}
 
     # ---- in a worker that joins ----
 
@@ -143,11 +146,11 @@ class Joining:
             self._training.steps = BLANK
         return found
 
-    def before_pass(self, loader: DataLoader, number: int) -> Generation | None:
-        """Wait until the others admit this worker before a pass over a loader, the one with this number.
+    def before_pass(self, loader: DataLoader, number: int) -> int | None:
+        """Return the epoch of the others if they are in this pass over a loader, the one with this number.
 
-        Return None if it does not join in this pass: the loader does not have the training data, or the others have
-        finished the pass. Then it has no batches.
+        This worker then joins them at its first step. Otherwise the loader does not have the training data, or the
+        others have finished the pass. Then it has no batches.
         """
         while True:
             place = self.place()
@@ -162,10 +165,28 @@ class Joining:
                 time.sleep(_AGAIN)
                 continue
             loader.load_state({**position, "epoch": mine})
-            self.trainings()  # choose strategies now, alone: the others have done so together
-            generation = self.ask(mine)
-            if generation is not None:
-                return generation
+            return mine
+
+    def at_first_step(self, epoch: int) -> Generation | None:
+        """Wait until the others admit this worker, which has computed the gradients of a first batch.
+
+        Return None if the training is in another epoch now. The others would wait for all that a process does only
+        once, so it has been done: it has run the program, and creates the memory that it will share with them.
+        """
+        strategies = [each.subject.strategy for each in self.trainings().values()]  # chosen alone
+        nbytes = sum(each.staged_bytes for each in strategies if each is not None)
+        generations = self._generations
+        size = generations.neighbors() + 1
+        if size > 1 and nbytes:
+            with suppress(OSError, ValueError):  # then they do so together
+                generations.stock = Stock(needed(nbytes, size, groups=2 + len(strategies)))
+        return self.ask(epoch)
+
+    def has_joined(self) -> None:
+        """Release memory that was prepared and not used."""
+        if self._generations.stock is not None:
+            self._generations.stock.close()
+            self._generations.stock = None
 
     def part(self, number: int) -> bool:
         """Wait until the others admit this worker to a part of the program. Return False if they are past it."""

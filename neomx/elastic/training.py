@@ -24,16 +24,22 @@ from ..comm.store import PeerError
 from ..comm.transaction import Transaction
 from ..comm.world import discover
 from ..events import emit, subscribe_each
-from ..gluon import Trainer
 from ..gluon.data import DataLoader
 from ..gluon.data.place import Pass
+from ..module.progress import Fit
 from . import handover
+from .iterators import IteratorDealer
 from .joining import BLANK, Joining
+from .learners import Learner, training_of
 from .reconnecting import wait_for_store
 from .undo import Copy, Undo
 
 _log = logging.getLogger("neomx")
 _NAME = "elastic training"
+_UNDEALT = (
+    "the samples of this training are not dealt to the workers: the program does not iterate over a DataLoader with "
+    "mx.dist.shard(dataset), or an iterator of mx.io with num_parts=kv.num_workers"
+)
 
 
 class Elastic:
@@ -44,7 +50,7 @@ class Elastic:
     def __init__(self) -> None:
         self.steps = 0  # committed
         self.joining = Joining(self)
-        self._trainers: list[weakref.ref[Trainer]] = []  # in the order of their creation
+        self._trainers: list[weakref.ref[Learner]] = []  # in the order of their creation
         self._loaders: list[DataLoader] = []  # in the order of their first passes
         self._inside: list[DataLoader] = []  # those that the program is iterating
         self._active: DataLoader | None = None  # the one with the training data
@@ -63,7 +69,9 @@ class Elastic:
         self._numbers: dict[int, int] = {}  # of the passes that the program is in, by identity
         self._members: dict[int, list[tuple[int, ...]]] = {}  # the members when each began, and after each change
         self._history: list[tuple[int, int | None, tuple[int, ...]]] = []  # passes begun, and members, until a change
+        self._rehearsed: int | None = None  # the epoch in which this worker joins the others, at its first step
         self._is_ready = False
+        self._is_told = False  # whether it was logged that the samples are not dealt
         self._parts = 0  # parts of the program, so far, that restore their state themselves
         self._part: int | None = None  # the number of the current one, below 0
         self._follow()
@@ -71,13 +79,15 @@ class Elastic:
     def _follow(self) -> None:
         """Make the steps of the program, and follow its events."""
         process.state.transaction = self
+        process.state.dealer = IteratorDealer()
         self._stops = subscribe_each(
             trainer=self._take_trainer,
             **{"pass": self._begin_pass},
-            epoch=self._enter,
-            epoch_end=self._leave,
+            pass_begin=self._enter,
+            pass_end=self._leave,
             batch_begin=self._begin_batch,
-            batch=self._end_batch,
+            batch_end=self._end_batch,
+            fit=self._begin_fit,
         )
 
     def close(self) -> None:
@@ -85,7 +95,7 @@ class Elastic:
         for stop in self._stops:
             stop()
         self._stops = []
-        process.state.transaction = None
+        process.state.transaction = process.state.dealer = None
 
     # ---- what belongs to the job ----
 
@@ -113,6 +123,9 @@ class Elastic:
     def run(self, attempt: Callable[[], float], apply: Callable[[float], None], ends_step: bool = True) -> bool:
         """Make a step: commit it if all workers have all sums, otherwise drop it on all workers."""
         if self._skips:
+            return False
+        if self._rehearsed is not None and self._inside:
+            self._join(self._rehearsed)
             return False
         rounds = self._rounds
         holds, divisor = False, math.nan
@@ -143,16 +156,47 @@ class Elastic:
             self._commit(generation)
         return True
 
+    def _join(self, epoch: int) -> None:
+        """Join the others in a step, whose batch is dropped: it has made this process ready to train."""
+        self._rehearsed, self._active = None, self._inside[-1]
+        generation = self.joining.at_first_step(epoch)
+        self._undo = None  # the random generators continue with other numbers
+        if generation is None:
+            self._drop(None)
+            return
+        self._skips = self._is_in_batch
+        self._settle(generation)
+        self.joining.has_joined()
+
     def _train(self) -> None:
         """Note that the innermost loader that the program is iterating has the training data.
 
         Raises if a worker was lost in this pass before its first step, and its samples were dealt as in an evaluation.
         """
-        if not self._inside or self._active is self._inside[-1]:
+        if not self._inside:
+            self._tell_undealt()
+            return
+        if self._active is self._inside[-1]:
             return
         self._active = self._inside[-1]
+        if not self._pass.is_dealt:
+            self._tell_undealt()
         if len(self._members.get(id(self._pass), ())) > 1:
             raise PeerError("the data of the training is dealt again")
+
+    def _tell_undealt(self) -> None:
+        """Log, once, that the data of the training cannot be dealt again."""
+        if self._is_told:
+            return
+        self._is_told = True
+        if not self._generations.admitted:
+            _log.warning("this worker cannot join the others here: %s. It trains alone", _UNDEALT)
+        elif session.session().world.rank == 0:
+            _log.warning(
+                "%s. When a worker is lost, the others go on, but its samples and those of the step in which it is "
+                "lost are missing in this epoch, and no worker can join",
+                _UNDEALT,
+            )
 
     @property
     def shares(self) -> int:
@@ -173,7 +217,7 @@ class Elastic:
         if self._ratio is None:
             self._ratio = samples / divisor / (workers / limits.initial)
         for trainer in self.trainers:
-            trainer.optimizer.rate_factor = workers / limits.initial
+            trainer.training.optimizer.rate_factor = workers / limits.initial
         return samples / self._ratio
 
     def begin_at(self, steps: int) -> None:
@@ -246,7 +290,7 @@ class Elastic:
             return
         while len(self._copies) >= len(trainers):
             self._copies.popleft()
-        self._copies.append(Copy(trainers, self.steps))
+        self._copies.append(Copy([training_of(each) for each in trainers], self.steps))
 
     def _roll_back(self, steps: int) -> None:
         """Return to the weights before a batch of which only some steps were made."""
@@ -363,8 +407,8 @@ class Elastic:
         group.close()
 
     @property
-    def trainers(self) -> list[Trainer]:
-        """The Trainers that the program has."""
+    def trainers(self) -> list[Learner]:
+        """The Trainers and Modules that the program has."""
         return [trainer for each in self._trainers if (trainer := each()) is not None]
 
     # ---- for workers that join ----
@@ -389,13 +433,18 @@ class Elastic:
         """Continue with the facts of another worker."""
         self.steps = self._boundary = int(facts["steps"])
         self._calls, self._ratio = int(facts["calls"]), facts["ratio"]
-        # A worker that joins is in the pass of the others, or about to begin it.
-        self._begun, self._history = int(facts["begun"]) - (self._epoch() is None), []
+        self._begun, self._history = int(facts["begun"]), []
         self._positions = {int(number): position for number, position in facts["loaders"].items()}
-        if self._active is not None and self._epoch() is not None:
-            position = self._positions.pop(self._loaders.index(self._active))
-            self._keep_batch(self._active, position)
-            self._pass.deal_from(int(position["index"]))
+        for number, loader in enumerate(self._inside, self._begun + 1 - len(self._inside)):
+            position = self._positions.pop(self._loaders.index(loader), None)
+            begun = loader.current_pass
+            if begun is None or position is None:
+                continue
+            self._numbers[id(begun)] = number
+            self._members[id(begun)] = [self._generations.current.members]
+            if "index" in position:
+                self._keep_batch(loader, position)
+                begun.deal_from(int(position["index"]))
 
     @staticmethod
     def _keep_batch(loader: DataLoader, position: dict[str, Any]) -> None:
@@ -484,23 +533,26 @@ class Elastic:
             return
         self.joining.tell_place(self._loaders.index(self._active), epoch)
 
-    def _take_trainer(self, trainer: Trainer) -> None:
-        self._trainers.append(weakref.ref(trainer))
+    def _take_trainer(self, trainer: Learner) -> None:
+        if all(each is not trainer for each in self.trainers):
+            self._trainers.append(weakref.ref(trainer))
+
+    def _begin_fit(self, run: Fit) -> None:
+        """In a process that joins, begin `fit` at the epoch of the others."""
+        if not self._generations.admitted:
+            run.epoch = min(run.epoch + self.joining.first_epoch(), run.epochs)
 
     def _begin_pass(self, loader: DataLoader) -> None:
         if all(loader is not known for known in self._loaders):
             self._loaders.append(loader)
         if not self._generations.admitted:
-            generation = self.joining.before_pass(loader, self._loaders.index(loader))
-            if generation is not None:
-                self._settle(generation)
-                self._history = []  # the others are in a pass that trains
+            self._rehearsed = self.joining.before_pass(loader, self._loaders.index(loader))
         position = self._positions.pop(self._loaders.index(loader), None)
         if position is not None:
             self._keep_batch(loader, position)
             loader.load_state(position)
 
-    def _enter(self, loader: DataLoader, **fields: Any) -> None:
+    def _enter(self, loader: DataLoader) -> None:
         self._inside.append(loader)
         begun = loader.current_pass
         if begun is None or not self._generations.admitted:
@@ -521,8 +573,9 @@ class Elastic:
             found.insert(0, members)
         return found
 
-    def _leave(self, loader: DataLoader, **fields: Any) -> None:
+    def _leave(self, loader: DataLoader) -> None:
         self._leave_batch(loader)
+        self._rehearsed = None
         if loader in self._inside:
             self._inside.remove(loader)
         ended = id(loader.current_pass)
@@ -531,15 +584,18 @@ class Elastic:
 
     def _begin_batch(self, loader: DataLoader, **fields: Any) -> None:
         self._is_in_batch, self._skips = True, False
+        if self._inside[-1] is not loader:  # the program has left the pass over the last one before its end
+            self._inside.remove(loader)
+            self._inside.append(loader)
         if self._undo is None or self._undo.steps != self.steps or self._undo.loader is not loader:
-            self._undo = Undo(self.trainers, loader, self.steps)
+            self._undo = Undo([training_of(each) for each in self.trainers], loader, self.steps)
 
     def _leave_batch(self, loader: DataLoader) -> None:
         self._is_in_batch = self._skips = False
         if loader is self._active:
             self._pass_boundary()
 
-    def _end_batch(self, loader: DataLoader, **fields: Any) -> None:
+    def _end_batch(self, loader: DataLoader) -> None:
         self._leave_batch(loader)
         if self._admitting and loader is self._active:
             self._admit()

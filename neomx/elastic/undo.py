@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from ..checkpoint.state import Training, content_of
-from ..gluon import Trainer
 from ..gluon.data import DataLoader
 from ..ops import random as own
 
@@ -21,13 +20,14 @@ from ..ops import random as own
 class Undo:
     """The state before a batch of `loader`, after `steps` committed steps."""
 
-    def __init__(self, trainers: Sequence[Trainer], loader: DataLoader, steps: int):
+    def __init__(self, trainings: Sequence[Training], loader: DataLoader, steps: int):
         self.loader, self.steps = loader, steps
         self._torch = torch.get_rng_state()
         self._numpy = np.random.get_state()
         self._python = random.getstate()
         self._own = own.states()
-        self._averages = [(tensor, tensor.clone()) for tensor in _averages(trainers)]
+        averages = [tensor for training in trainings for tensor in training.subject.averages()]
+        self._averages = [(tensor, tensor.clone()) for tensor in averages]
 
     def restore(self) -> None:
         """Restore the state. It stays the one before the next batch."""
@@ -42,22 +42,11 @@ class Undo:
 class Copy:
     """The weights and optimizer states after `steps` committed steps."""
 
-    def __init__(self, trainers: Sequence[Trainer], steps: int):
+    def __init__(self, trainings: Sequence[Training], steps: int):
         self.steps = steps
-        self._kept = [(each, *each.copy()) for each in (Training(None, trainer) for trainer in trainers)]
+        self._kept = [(each, *each.copy()) for each in trainings]
 
     def restore(self) -> None:
         """Restore them."""
         for training, tensors, facts in self._kept:
             training.restore(content_of(tensors, facts))
-
-
-def _averages(trainers: Sequence[Trainer]) -> list[torch.Tensor]:
-    """The values that the forward pass of a layer changes, such as the running averages of BatchNorm."""
-    return [
-        array._data
-        for trainer in trainers
-        for param in trainer.parameters
-        if not param._differentiable and param._arrays is not None
-        for array in param.list_data()
-    ]

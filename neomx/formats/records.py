@@ -213,6 +213,21 @@ class RecordPosition:
         return self.file.read(self.position)
 
 
+class NumberedRecords:
+    """Records of several files, numbered from 0. `positions` has those of each file."""
+
+    def __init__(self, files: list[RecordFile], positions: list[np.ndarray]):
+        self._files, self._positions = files, np.concatenate(positions)
+        self._ends = np.cumsum([len(each) for each in positions])
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def __getitem__(self, number: int) -> RecordPosition:
+        file = int(np.searchsorted(self._ends, number, side="right"))
+        return RecordPosition(self._files[file], int(self._positions[number]))
+
+
 class RecordSource:
     """The records of one part of the files, in passes.
 
@@ -256,6 +271,20 @@ class RecordSource:
             )
         parts, part = self._part
         return inside[len(inside) * part // parts : len(inside) * (part + 1) // parts]
+
+    def numbered(self) -> NumberedRecords:
+        """Return all records of this part in the order of the files, for access by number.
+
+        Without an index, this reads the header of each record.
+        """
+        if self._index is not None:
+            return NumberedRecords(self._files[:1], [self._index])
+        found: dict[RecordFile, list[int]] = {file: [] for file in self._files}
+        count = 0
+        for file, start, end in self._stretches():
+            found[file] += self._whole_records(file, start, end, count)
+            count += len(found[file])
+        return NumberedRecords(self._files, [np.array(each, np.int64) for each in found.values()])
 
     def one_pass(self, number: int) -> Iterator[RecordPosition]:
         """Yield the records in the order of pass `number`."""

@@ -14,7 +14,8 @@ import numpy as np
 from ..base import MXNetError
 from ..formats.records import files_of
 from ..ndarray import array
-from .arguments import Names, Shape, check, read
+from .arguments import DataPart, Names, Shape, check, part_of, read
+from .dealt import Samples
 from .io import DataBatch
 from .reader import BatchOrder, MXDataIter
 
@@ -37,19 +38,22 @@ class CSVIter(MXDataIter):
 
     Each row is a sample. Without `label_csv` the labels are 0. With `round_batch` the last batch is filled with samples
     from the start of the data and the next epoch continues after them. `dtype` is float32, int32 or int64. All rows are
-    read into memory.
+    read into memory. With `num_parts`, which MXNet lacks, only the part `part_index` of the rows is read.
     """
 
-    takes = (CSVArguments, Names)
+    takes = (CSVArguments, DataPart, Names)
 
     def __init__(self, **given: Any) -> None:
-        rows, names = read(self._who, given, *self.takes)
+        rows, part, names = read(self._who, given, *self.takes)
         super().__init__(rows.batch_size, names)
+        part = self._part(part, given)
         dtypes = (None, "float32", "int32", "int64")
         check(self._who, rows.dtype in dtypes, f"dtype must be one of {dtypes}, received {rows.dtype!r}")
         dtype = np.dtype(rows.dtype or "float32")
         self._data = _table("data", rows.data_csv, rows.data_shape, dtype)
         self._labels = self._read_labels(rows, dtype)
+        mine = part_of(len(self._data), part)
+        self._data, self._labels = self._data[mine.start : mine.stop], self._labels[mine.start : mine.stop]
         samples = len(self._data)
         check(
             self._who,
@@ -58,6 +62,7 @@ class CSVIter(MXDataIter):
         )
         self._order = BatchOrder(samples, rows.batch_size, rows.round_batch)
         self._describe(rows.data_shape, self._labels.shape[1:], dtype.type, dtype.type)
+        self._deal(Samples(samples, self.batch_size, lambda numbers, _: self._batch(np.array(numbers))))
         self.reset()
 
     def _read_labels(self, rows: CSVArguments, dtype: np.dtype) -> np.ndarray:
@@ -80,10 +85,13 @@ class CSVIter(MXDataIter):
 
     def _epoch(self, skip: int = 0) -> Iterator[DataBatch]:
         for rows, pad in islice(self._order.epoch(), skip, None):
-            data, label = self._data[rows], self._labels[rows]
-            yield DataBatch(
-                [array(data, dtype=data.dtype)], [array(label, dtype=label.dtype)], pad, rows.astype(np.uint64)
-            )
+            yield self._batch(rows, pad)
+
+    def _batch(self, rows: np.ndarray, pad: int = 0) -> DataBatch:
+        data, label = self._data[rows], self._labels[rows]
+        return DataBatch(
+            [array(data, dtype=data.dtype)], [array(label, dtype=label.dtype)], pad, rows.astype(np.uint64)
+        )
 
 
 def _table(what: str, uri: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

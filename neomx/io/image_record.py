@@ -16,8 +16,9 @@ from ..formats import picture
 from ..formats.records import RecordPosition, RecordSource
 from ..ndarray import array, load, save
 from ..recordio import IRHeader, unpack
-from .arguments import DataPart, Names, Shape, check, check_part, read
+from .arguments import DataPart, Names, Shape, check, read
 from .augment import Augmentation
+from .dealt import Samples
 from .io import DataBatch
 from .lists import read_list
 from .pipeline import RecordPipeline
@@ -108,7 +109,8 @@ class ImageRecordIter(MXDataIter):
         records, part, augmentation, normalization, names = read(self._who, given, *self.takes)
         super().__init__(records.batch_size, names)
         records.dtype = self.dtype or records.dtype or "float32"
-        self._check(records, part)
+        self._check(records)
+        part = self._part(part, given)
         augmentation.check(self._who)
         source = RecordSource(
             records.path_imgrec,
@@ -125,12 +127,28 @@ class ImageRecordIter(MXDataIter):
         if normalization.mean_img:
             decoder.mean = _mean_image(normalization.mean_img, decoder, self._work)
         self._describe(decoder.shape, decoder.label_shape, np.dtype(records.dtype).type, np.float32)
+        if self.is_dealt:
+            self._deal(self._samples(records, source, names.prefetch_buffer))
         self.reset()
+
+    def _samples(self, records: Any, source: RecordSource, ahead: int) -> Samples:
+        """Return all records, to be dealt to the workers of an elastic job."""
+        every = source.numbered()
+        check(self._who, len(every) > 0, f"no records in {source.uri}")
+        return Samples(
+            len(every),
+            self.batch_size,
+            lambda numbers, seeds: self._work.make([every[number] for number in numbers], seeds),
+            records.shuffle,
+            abs(records.seed),
+            threads=max(records.preprocess_threads, 1),
+            ahead=max(ahead, 1),
+        )
 
     def _decoder(self, records: Any, augmentation: Any, normalization: Any, source: RecordSource) -> PictureDecoder:
         return PictureDecoder(records, augmentation, normalization)
 
-    def _check(self, records: Any, part: DataPart) -> None:
+    def _check(self, records: Any) -> None:
         shape, dtypes = records.data_shape, ("float32", "uint8", "int8")
         good = len(shape) == 3 and shape[0] in (1, 3, 4) and min(shape) > 0
         check(self._who, good, f"data_shape must be (channels: 1, 3 or 4, height, width), received {shape}")
@@ -143,7 +161,6 @@ class ImageRecordIter(MXDataIter):
         )
         check(self._who, records.aug_seq == type(records).aug_seq, f"unknown augmenter aug_seq={records.aug_seq!r}")
         check(self._who, records.path_imgrec != "", "path_imgrec must name a record file, received ''")
-        check_part(self._who, part)
 
     def _start(self) -> Any:
         return self._work.start()

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from ..base import MXNetError
 from ..ndarray import NDArray, array, take
+from .arguments import DataPart, check, check_part, part_of
+from .dealt import Dealt, Samples, dealer
 from .threads import Threads
+
+_LAST_BATCH: dict[str, Literal["keep", "discard", "rollover"]] = {
+    "pad": "keep",
+    "discard": "discard",
+    "roll_over": "rollover",
+}  # of NDArrayIter, as those who deal samples call it
 
 
 class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
@@ -76,6 +84,7 @@ class DataIter:
 
     provide_data: Any
     provide_label: Any
+    is_dealt = False  # whether an elastic job deals its samples to the workers that are there
     _ends = 0  # how often the iterator has reached its end
     _is_at_end = False
     _keeps_position = False  # whether `load_state` was called, and nothing was read since
@@ -138,6 +147,11 @@ class DataIter:
                     f"the position is in other data: its {name} is {found!r:.80}, but that of this iterator is "
                     f"{value!r}. Create the iterator as for the run that saved the position"
                 )
+        if self.is_dealt != ("dealt" in state):
+            raise MXNetError(
+                f"the position is that of {'parts of fixed workers' if self.is_dealt else 'an elastic job'}, which "
+                "divide the data differently. Continue with --elastic as in the run that saved the position"
+            )
         self._ends, self._is_at_end = int(state["epoch"]), bool(state["is_at_end"])
         self._go_to(state)
         self._keeps_position = keeps
@@ -201,6 +215,7 @@ class ResizeIter(_CurrentBatch):
 
     def __init__(self, data_iter: DataIter, size: int, reset_internal: bool = True) -> None:
         super().__init__(data_iter.batch_size)
+        _refuse_dealt(self, data_iter)
         self.data_iter, self.size, self.reset_internal, self.cur = data_iter, size, reset_internal, 0
         self.provide_data, self.provide_label = data_iter.provide_data, data_iter.provide_label
         if hasattr(data_iter, "default_bucket_key"):
@@ -246,6 +261,8 @@ class PrefetchingIter(_CurrentBatch):
     ) -> None:
         self.iters = iters if isinstance(iters, list) else [iters]
         assert self.iters, "PrefetchingIter needs at least one iterator, received none"
+        for source in self.iters:
+            _refuse_dealt(self, source)
         self.n_iter, self.rename_data, self.rename_label = len(self.iters), rename_data, rename_label
         for what, renamed in (("rename_data", rename_data), ("rename_label", rename_label)):
             if renamed is not None and (not isinstance(renamed, (list, tuple)) or len(renamed) != self.n_iter):
@@ -321,6 +338,15 @@ class PrefetchingIter(_CurrentBatch):
         return True
 
 
+def _refuse_dealt(outer: DataIter, source: Any) -> None:
+    """Raise if the samples of an iterator are dealt again when workers are lost: it must know where its reader is."""
+    if getattr(source, "is_dealt", False):
+        raise MXNetError(
+            f"{type(outer).__name__} cannot read from an iterator with num_parts in an elastic job, which deals the "
+            f"samples again when workers are lost or join. Use the {type(source).__name__} itself"
+        )
+
+
 def _next_or_none(source: DataIter) -> DataBatch | None:
     try:
         return source.next()
@@ -345,6 +371,10 @@ class NDArrayIter(DataIter):
     If the number of samples is not a multiple of `batch_size`, the last batch is padded from the beginning ('pad'),
     dropped ('discard'), or kept for the start of the next epoch ('roll_over'). `shuffle` draws a new order from numpy's
     random numbers at every `reset`, and converts NDArrays to float32. Samples are along the axis N of `layout`.
+
+    With `num_parts` only the part `part_index` of the samples is read. In an elastic job, the samples are dealt to all
+    workers instead, in an order that depends on `seed` and the epoch if `shuffle` is set, and the last batch is smaller
+    instead of padded. MXNet does not have these three arguments.
     """
 
     def __init__(
@@ -357,6 +387,9 @@ class NDArrayIter(DataIter):
         data_name: str = "data",
         label_name: str = "softmax_label",
         layout: str = "NCHW",
+        num_parts: int | None = None,
+        part_index: int = 0,
+        seed: int = 0,
     ) -> None:
         super().__init__(batch_size)
         if batch_size < 1:
@@ -369,12 +402,35 @@ class NDArrayIter(DataIter):
         self.data, self.label = _named(data, data_name, shuffle), _named(label, label_name, shuffle)
         self._axis = max(DataDesc.get_batch_axis(layout), 0)
         self.num_data = _common_length(self.data + self.label, self._axis)
+        self._first = 0  # the first sample of the part that is read
+        self._dealt: Dealt | None = None
+        self._mine = np.empty(0, np.int64)  # the samples of this batch, if they are dealt
+        if num_parts is not None:
+            self._divide(num_parts, part_index, shuffle, seed, last_batch_handle)
         self.data_list = [source for _, source in self.data + self.label]
         self.num_source = len(self.data_list)
         self.shuffle, self.last_batch_handle, self.layout = shuffle, last_batch_handle, layout
         self.idx = np.arange(self.num_data)
         self._order = self.idx.copy()
         self.hard_reset()
+
+    def _divide(self, num_parts: int, part_index: int, shuffle: bool, seed: int, last_batch: str) -> None:
+        """Read only a part of the samples, or those that are dealt to this worker."""
+        who, found = type(self).__name__, dealer()
+        part = DataPart(num_parts, part_index)
+        if found is None:
+            check_part(who, part)
+            rows = part_of(self.num_data, part)
+            check(who, len(rows) > 0, f"part {part_index} of {num_parts} has no samples")
+            self._first, self.num_data = rows.start, len(rows)
+            return
+        found.check(who, num_parts)
+        self.is_dealt = True
+        self._dealt = found.deal(
+            Samples(
+                self.num_data, self.batch_size, lambda rows, _: np.array(rows), shuffle, seed, _LAST_BATCH[last_batch]
+            )
+        )
 
     @property
     def provide_data(self) -> list[DataDesc]:
@@ -400,17 +456,19 @@ class NDArrayIter(DataIter):
     def hard_reset(self) -> None:
         """Restart, and drop samples kept from the last epoch."""
         self._keeps_position = self._is_at_end = False
-        self._begin(self._order[:0])
+        self._restart(self._order[:0])
 
     def reset(self) -> None:
         """Restart. 'roll_over' keeps the samples that did not fill the last batch of the epoch."""
         if not self._restarts():
             return
         unfilled = self.last_batch_handle == "roll_over" and self._is_short()
-        self._begin(self._rows() if unfilled else self._order[:0])
+        self._restart(self._rows() if unfilled else self._order[:0])
 
-    def _begin(self, kept: np.ndarray) -> None:
-        if self.shuffle:
+    def _restart(self, kept: np.ndarray) -> None:
+        if self._dealt is not None:
+            self._dealt.restart()
+        elif self.shuffle:
             self.idx = self.idx.copy()  # `state` returns these arrays
             np.random.shuffle(self.idx)
             self._order = self._order[self.idx]
@@ -418,20 +476,27 @@ class NDArrayIter(DataIter):
         self._kept, self.cursor = kept, -self.batch_size - len(kept)
 
     def _is_short(self) -> bool:
-        return self.num_data - self.batch_size < self.cursor < self.num_data
+        return self._dealt is None and self.num_data - self.batch_size < self.cursor < self.num_data
 
     def _rows(self) -> np.ndarray:
         """Return the indices of the samples in this batch."""
+        if self._dealt is not None:
+            return self._mine
         end, kept = self.cursor + self.batch_size, len(self._kept)
         if self.cursor >= 0:
             return self._order[self.cursor : end]
         return np.concatenate([self._kept[kept + self.cursor :], self._order[:end]])
 
     def _position(self) -> dict[str, Any]:
+        if self._dealt is not None:
+            return {"dealt": self._dealt.state()}
         order = {"idx": self.idx, "order": self._order} if self.shuffle else {}
         return {"samples": self.num_data, "cursor": self.cursor, "kept": self._kept, **order}
 
     def _go_to(self, state: dict[str, Any]) -> None:
+        if self._dealt is not None:
+            self._dealt.load_state(state["dealt"])
+            return
         if state["samples"] != self.num_data or self.shuffle != ("order" in state):
             raise MXNetError(
                 f"the position is in other data: {state['samples']} samples{', shuffled' * ('order' in state)}, but "
@@ -443,6 +508,10 @@ class NDArrayIter(DataIter):
             self.idx, self._order = np.asarray(state["idx"]), np.asarray(state["order"])
 
     def iter_next(self) -> bool:
+        if self._dealt is not None:
+            self._mine = next(self._dealt, self._order[:0])
+            self.cursor = 0 if len(self._mine) else self.num_data
+            return self._note(self.cursor < self.num_data)
         self.cursor += self.batch_size
         return self._note(self.cursor < self.num_data)
 
@@ -462,12 +531,14 @@ class NDArrayIter(DataIter):
         if self.cursor < -len(self._kept):
             raise MXNetError("there is no current batch: call next() or iter_next() first")
         rows = self._rows()
-        if self.last_batch_handle == "pad" and len(rows) < self.batch_size:
+        if self.last_batch_handle == "pad" and len(rows) < self.batch_size and self._dealt is None:
             rows = np.concatenate([rows, np.resize(self._order, self.batch_size - len(rows))])
-        return [_take_rows(source, rows, self._axis) for _, source in sources]
+        return [_take_rows(source, rows + self._first, self._axis) for _, source in sources]
 
     def getpad(self) -> int:
         """Return how many samples pad the last batch; for 'roll_over', how many in this batch are of the last epoch."""
+        if self._dealt is not None:
+            return 0
         if self.last_batch_handle == "pad":
             return max(0, self.cursor + self.batch_size - self.num_data)
         if self.last_batch_handle == "roll_over" and -self.batch_size < self.cursor < 0:

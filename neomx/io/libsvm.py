@@ -15,7 +15,8 @@ from ..formats.records import files_of
 from ..formats.text import numbered_lines
 from ..ndarray import array
 from ..ndarray.sparse import csr_matrix
-from .arguments import DataPart, Names, Shape, check, check_part, part_of, read
+from .arguments import DataPart, Names, Shape, check, part_of, read
+from .dealt import Samples
 from .io import DataBatch
 from .reader import BatchOrder, MXDataIter
 
@@ -48,7 +49,8 @@ class LibSVMIter(MXDataIter):
     def __init__(self, **given: Any) -> None:
         rows, part, names = read(self._who, given, *self.takes)
         super().__init__(rows.batch_size, names)
-        self._check(rows, part)
+        self._check(rows)
+        part = self._part(part, given)
         self._data = _Matrix(rows.data_libsvm, rows.data_shape[0], part)
         self._labels = None if rows.label_libsvm == "NULL" else _Matrix(rows.label_libsvm, rows.label_shape[0], part)
         samples = len(self._data)
@@ -64,9 +66,10 @@ class LibSVMIter(MXDataIter):
         )
         self._order = BatchOrder(samples, rows.batch_size, True)
         self._describe(rows.data_shape, rows.label_shape if self._labels else (), np.float32, np.float32)
+        self._deal(Samples(samples, self.batch_size, lambda numbers, _: self._batch(np.array(numbers))))
         self.reset()
 
-    def _check(self, rows: LibSVMArguments, part: DataPart) -> None:
+    def _check(self, rows: LibSVMArguments) -> None:
         for name in ("data_shape", "label_shape"):
             shape = getattr(rows, name)
             check(self._who, len(shape) == 1, f"{name} must have one dimension, received {shape}")
@@ -79,7 +82,6 @@ class LibSVMIter(MXDataIter):
         )
         check(self._who, rows.dtype in (None, "float32"), f"dtype must be 'float32', received {rows.dtype!r}")
         check(self._who, rows.round_batch, "round_batch=False is not supported for sparse rows")
-        check_part(self._who, part)
 
     def _start(self) -> Any:
         return self._order.start
@@ -89,8 +91,11 @@ class LibSVMIter(MXDataIter):
 
     def _epoch(self, skip: int = 0) -> Iterator[DataBatch]:
         for rows, pad in islice(self._order.epoch(), skip, None):
-            label = self._labels.take(rows) if self._labels else array(self._data.first[rows])
-            yield DataBatch([self._data.take(rows)], [label], pad, rows.astype(np.uint64))
+            yield self._batch(rows, pad)
+
+    def _batch(self, rows: np.ndarray, pad: int = 0) -> DataBatch:
+        label = self._labels.take(rows) if self._labels else array(self._data.first[rows])
+        return DataBatch([self._data.take(rows)], [label], pad, rows.astype(np.uint64))
 
 
 class _Matrix:

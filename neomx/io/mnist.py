@@ -11,7 +11,8 @@ import numpy as np
 
 from ..formats import idx
 from ..ndarray import array
-from .arguments import DataPart, Names, Shape, check, check_part, part_of, read
+from .arguments import DataPart, Names, Shape, check, part_of, read
+from .dealt import Samples
 from .io import DataBatch
 from .reader import MXDataIter
 
@@ -47,7 +48,7 @@ class MNISTIter(MXDataIter):
         digits, part, names = read(self._who, given, *self.takes)
         super().__init__(digits.batch_size, names)
         check(self._who, digits.dtype in (None, "float32"), f"dtype must be 'float32', received {digits.dtype!r}")
-        check_part(self._who, part)
+        part = self._part(part, given)
         images, labels = self._read(digits)
         rows = part_of(len(images), part)
         check(
@@ -62,6 +63,7 @@ class MNISTIter(MXDataIter):
             np.random.RandomState(digits.seed & 0xFFFFFFFF).shuffle(self._rows)
         self._shape = (images[0].size,) if digits.flat else (1, *images.shape[1:])
         self._describe(self._shape, (), np.float32, np.float32)
+        self._deal(Samples(len(rows), self.batch_size, lambda numbers, _: self._batch(numbers), last_batch="discard"))
         self.reset()
         if not digits.silent:
             _LOG.info("MNISTIter: %d of %d images, in batches of %d", len(rows), len(images), self.batch_size)
@@ -82,8 +84,11 @@ class MNISTIter(MXDataIter):
 
     def _epoch(self, skip: int = 0) -> Iterator[DataBatch]:
         size = self.batch_size
-        unnumbered = np.zeros(size, np.uint64)  # as in MXNet, this iterator does not track sample indices
         for start in range(skip * size, len(self._rows) - size + 1, size):
-            rows = self._rows[start : start + size]
-            data = self._images[rows].reshape(size, *self._shape).astype(np.float32) / 256
-            yield DataBatch([array(data)], [array(self._labels[rows])], 0, unnumbered)
+            yield self._batch(slice(start, start + size))
+
+    def _batch(self, numbers: list[int] | slice) -> DataBatch:
+        rows = self._rows[numbers]
+        data = self._images[rows].reshape(len(rows), *self._shape).astype(np.float32) / 256
+        unnumbered = np.zeros(len(rows), np.uint64)  # as in MXNet, this iterator does not track sample indices
+        return DataBatch([array(data)], [array(self._labels[rows])], 0, unnumbered)

@@ -71,6 +71,16 @@ class RecordPipeline:
         """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def make(self, places: list[RecordPosition], seeds: list[int]) -> DataBatch:
+        """Return a batch of these records, in this thread. Each is augmented by its seed."""
+        shape, labels = self._decoder.shape, self._decoder.label_shape
+        data, label = np.empty((len(places), *shape), self._decoder.dtype), np.zeros((len(places), *labels), np.float32)
+        ids = np.zeros(len(places), np.uint64)
+        for i, (place, seed) in enumerate(zip(places, seeds, strict=True)):
+            number = self._decoder.fill(place, seed, data, label, i)
+            ids[i] = number if self._gives_ids else 0
+        return _batch_of(data, label, 0, ids)
+
     def start(self) -> Any:
         """Return where the next epoch starts: the number of passes, and the records used of one that has begun."""
         begun = self._begun
@@ -181,10 +191,14 @@ class _Batch:
         """Wait for the batch and return it. Exceptions of the threads are raised here."""
         for part in self._parts:
             part.result()
-        data, label = (NDArray(torch.from_numpy(values), cpu()) for values in (self._data, self._label))
-        return DataBatch([data], [label], self.plan.pad, self._ids)
+        return _batch_of(self._data, self._label, self.plan.pad, self._ids)
 
     def cancel(self) -> None:
         """Cancel the work on this batch."""
         for part in self._parts:
             part.cancel()
+
+
+def _batch_of(data: np.ndarray, label: np.ndarray, pad: int, ids: np.ndarray) -> DataBatch:
+    arrays = [NDArray(torch.from_numpy(values), cpu()) for values in (data, label)]
+    return DataBatch(arrays[:1], arrays[1:], pad, ids)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from . import arguments
-from .arguments import check
+from .arguments import DataPart, check, check_part
+from .dealt import Dealt, Samples, dealer
 from .io import DataBatch, DataDesc, DataIter
 
 
@@ -33,6 +34,25 @@ class MXDataIter(DataIter):
         self._batches: Iterator[DataBatch] = iter(())
         self._current: DataBatch | None = None
         self._started = False
+        self._origin: Any = None  # where the current epoch started
+        self._count = 0  # the batches of it that were read
+        self._dealt: Dealt | None = None
+
+    def _part(self, part: DataPart, given: Mapping[str, Any]) -> DataPart:
+        """Return the part of the data to read: all of it if `_deal` will deal the samples to the workers of the job."""
+        found = dealer()
+        if found is None or "num_parts" not in given:
+            check_part(self._who, part)
+            return part
+        found.check(self._who, part.num_parts)
+        self.is_dealt = True
+        return DataPart()
+
+    def _deal(self, samples: Samples) -> None:
+        """Let the job deal the samples, if it does. They are those of the part that `_part` has returned."""
+        found = dealer()
+        if self.is_dealt and found is not None:
+            self._dealt = found.deal(samples)
 
     @property
     def _who(self) -> str:
@@ -55,7 +75,12 @@ class MXDataIter(DataIter):
         """Start the next epoch there."""
 
     def reset(self) -> None:
-        if self._restarts():
+        if not self._restarts():
+            return
+        if self._dealt is not None:
+            self._dealt.restart()
+            self._begin(self._dealt)
+        else:
             self._origin, self._count = self._start(), 0
             self._begin(self._epoch())
 
@@ -63,9 +88,15 @@ class MXDataIter(DataIter):
         self._batches, self._current, self._started = batches, None, False
 
     def _position(self) -> dict[str, Any]:
+        if self._dealt is not None:
+            return {"dealt": self._dealt.state()}
         return {"start": self._origin, "batches": self._count}
 
     def _go_to(self, state: dict[str, Any]) -> None:
+        if self._dealt is not None:
+            self._dealt.load_state(state["dealt"])
+            self._begin(iter(()) if self._is_at_end else self._dealt)
+            return
         self._origin, self._count = state["start"], int(state["batches"])
         self._begin(iter(()))  # ends the current epoch
         self._start_at(self._origin)

@@ -31,11 +31,11 @@ class ShardIter(DataIter):
         batch_size: int = BATCH_SIZE,
         pads: bool = False,
     ) -> None:
-        most = -(-len(shard.dataset) // shard.size)  # of one worker; the same on all, so that all divide by it
+        most = -(-len(shard.dataset) // shard.shares)  # of one worker; the same on all, so that all divide by it
         if not most:
             raise ValueError("the dataset of the shard is empty. Training needs at least one sample")
         super().__init__(min(shard.batch_size or batch_size, most))
-        self.shards, self.num_data, self._pads = shard.size, most, pads
+        self.is_divided, self.num_data, self._pads = shard.has_others, most, pads
         self._loader = DataLoader(shard, self.batch_size)
         self._batches: Iterator[Any] | None = None
         first = make_batch(shard.dataset, default_batchify_fn, [0], Seeds((0,)))
@@ -81,7 +81,7 @@ class PartIter(DataIter):
 
     def __init__(self, source: DataIter, rank: int, size: int) -> None:
         super().__init__(_share(source.batch_size, size))
-        self.source, self.rank, self.shards = source, rank, size
+        self.source, self.rank, self.shards, self.is_divided = source, rank, size, size > 1
         if hasattr(source, "default_bucket_key"):
             self.default_bucket_key = source.default_bucket_key
 
@@ -136,7 +136,7 @@ class PartIter(DataIter):
 
 def is_divided(data: Any) -> bool:
     """Whether an iterator has only this worker's part of the data, so that all workers must train one model."""
-    return isinstance(data, (ShardIter, PartIter)) and data.shards > 1
+    return isinstance(data, (ShardIter, PartIter)) and data.is_divided
 
 
 def _arrays(batch: Any) -> list[Any]:

@@ -12,6 +12,10 @@ event          fields                                                      emitt
 `epoch`        loader, number (from 0), steps, samples over all workers    a DataLoader that is iterated; steps is
                (None if unknown), total epochs if known                    the maximum over workers
 `batch_begin`  loader, batch (gluon.data.place.Batch)                      a DataLoader, before it yields the batch
+`pass_begin`   loader                                                      a DataLoader, as `epoch`, also if another
+                                                                           object reports the progress: a Module
+`batch_end`    loader                                                      the same, as `batch`
+`pass_end`     loader                                                      the same, as `epoch_end`
 `batch`        loader, batch                                               a DataLoader, when the batch is done
 `epoch_end`    loader, number                                              a DataLoader, at its end or a `break`
 `forward`      seconds                                                     `autograd.record()`, at the block's end

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 
 from .. import dist
+from ..base import MXNetError
+from ..comm import session
 from ..gluon.data import ArrayDataset, DataLoader, Dataset
 from ..gluon.data.shard import ShardedDataset
 from ..io import DataIter
@@ -45,6 +47,11 @@ def _part_of(data: Any, label: Any, batch_size: int | None, shuffle: bool) -> Pa
     if label is not None or batch_size is not None or shuffle:
         raise ValueError(
             "an iterator has its own labels, batch_size and order: leave out label, batch_size and shuffle"
+        )
+    if session.world().is_elastic:
+        raise MXNetError(
+            "the rows of an iterator's batches cannot be dealt again to other workers of an elastic job. Pass the "
+            "arrays or the dataset to ScatterDataShard, or create the iterator with num_parts=kv.num_workers"
         )
     return PartIter(data, dist.rank(), dist.size())
 

@@ -59,6 +59,9 @@ class AllReduce(StepStrategy):
         self._side: Group | None = None  # used only by the bucket thread
         self._buckets: Buckets | None = None
         self._since_prepared = 0
+        self._known_order: tuple[list[int], list[int]] | None = (
+            None  # measured by the workers that others join; late ones
+        )
         self._summed: _Summed | None = None  # the step whose sums have arrived and are not applied yet
         self._dropped = False  # whether `reduce` was dropped, so that `update` must be too
         self._encoded: set[int | str] = set()  # keys whose gradients were encoded in the current step
@@ -282,6 +285,11 @@ class AllReduce(StepStrategy):
 
     def prepare(self) -> None:
         """Pack the new parameters in reverse order: backward reaches the end of a model first."""
+        known, self._known_order = self._known_order, None
+        if known is not None:
+            self._pack(*known)
+            self._since_prepared = _MEASURED
+            return
         self._pack([i for i in reversed(range(len(self.trained))) if i not in self.summed_before()], self.trained.late)
         self._since_prepared = 0
 
@@ -389,6 +397,30 @@ class AllReduce(StepStrategy):
                 self.sums[i] = old
             elif old is not self.sums[i]:
                 old.copyto(self.sums[i])
+
+    def prepare_again(self) -> None:
+        """Prepare for the parameters with the workers of a new generation, in the order that the first has measured."""
+        trained = self.training.trained()
+        count = len(trained)
+        told = torch.full((2 * count + 1,), -1)
+        if self._buckets is not None and self._trained is trained:
+            order, late = self._buckets.order, sorted(self._buckets.late)
+            told[0], told[1 : 1 + len(order)] = self._since_prepared, torch.tensor(order)
+            told[1 + count : 1 + count + len(late)] = torch.tensor(late)
+        self.group.broadcast_(told, 0, "the order of gradients")
+        rounds, *numbers = told.tolist()
+        known = [[i for i in part if i >= 0] for part in (numbers[:count], numbers[count:])]
+        self._known_order = (known[0], known[1]) if rounds >= _MEASURED else None
+        super().prepare_again()
+
+    @property
+    def staged_bytes(self) -> int:
+        """The bytes of the gradients that are summed in shared memory, if their workers have it."""
+        if self.compressor is not None:
+            return 0
+        trained = self.training.trained()
+        dense = [weight._data for i, weight in enumerate(trained.weights[0]) if i not in trained.sparse]
+        return sum(each.nbytes for each in dense if each.device.type == "cpu")
 
     def state(self) -> dict[str, torch.Tensor]:
         """The residuals that the compressor holds."""

@@ -276,6 +276,11 @@ class StepStrategy(ABC):
 
     # ---- a new generation of workers ----
 
+    @property
+    def staged_bytes(self) -> int:
+        """The bytes of the gradients that are summed in shared memory, if the workers have it."""
+        return 0
+
     def halt(self) -> None:  # noqa: B027
         """Wait until nothing is being sent any more, after the loss of a worker."""
 

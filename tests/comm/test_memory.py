@@ -272,14 +272,35 @@ def test_shared_memory_has_no_path():
     first, second = among(2, work)
     first.tensor(100, 5, torch.uint8).fill_(7)
     assert second.tensor(100, 6, torch.uint8).tolist() == [7] * 5 + [0]
-    path, name = seen[0].split()
+    path, name, _ = seen[0].split()
     assert path.startswith("/proc/") and not any(name in os.listdir(folder) for folder in ("/dev/shm", "/tmp"))
     assert not os.path.exists(path) or name not in os.readlink(path)  # closed: only the mappings remain
 
 
+def test_rank_that_joins_shares_memory_that_it_has_created_before():
+    stock = memory.Stock(5 * memory.PAGE)
+    places = []
+
+    def work(rank, store, settings):
+        creator = memory.Creator(1, stock if rank == 1 else None)
+        regions = [memory.share(2 * memory.PAGE, rank, 2, store, f"m{number}", creator)[0] for number in range(3)]
+        places.append([store.get(f"m{number}/place").decode() for number in range(3)])
+        regions[0].tensor(64 * rank, 1, torch.uint8).fill_(7)
+        store.set(f"done/{rank}", b"")
+        store.get(f"done/{1 - rank}")
+        return regions
+
+    for regions in among(2, work):
+        assert [region.nbytes for region in regions] == [2 * memory.PAGE] * 3
+        assert regions[0].tensor(0, 65, torch.uint8).sum() == 14 and not regions[1].tensor(0, 65, torch.uint8).any()
+    files, offsets = zip(*(place.rsplit(" ", 1) for place in places[0]), strict=True)
+    assert offsets == ("0", str(2 * memory.PAGE), "0") and files[0] == files[1] != files[2]  # too little was left
+    stock.close()
+
+
 def test_file_of_another_container_is_not_mapped(tmp_path):
     with open(tmp_path / "other", "wb") as other, pytest.raises(OSError, match="different containers"):
-        memory._attach(f"/proc/{os.getpid()}/fd/{other.fileno()} neomx-0123".encode(), memory.PAGE)
+        memory._attach(f"/proc/{os.getpid()}/fd/{other.fileno()} neomx-0123 0".encode(), memory.PAGE)
     with pytest.raises(OSError, match="No space left"):
         memory._attach(b"!No space left on device", memory.PAGE)
 

@@ -23,6 +23,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[1:1] = [str(HERE.parents[1]), str(HERE.parent)]
 
 import torch  # noqa: E402
+import trainings  # noqa: E402
 from cluster import Cluster  # noqa: E402
 from forking import ForkServer  # noqa: E402
 from holding import Job, check_open, check_training  # noqa: E402
@@ -40,6 +41,7 @@ PAUSE = 0.004  # seconds between two steps
 def cluster_of(job, mode, server, faults=(), holds=(), differs=False, **options):
     """Return the cluster of a job, whose folder is empty."""
     (job.folder / "tmp").mkdir()
+    trainings.write_files(job.mode, job.samples, job.folder)
     said = {
         "path": str(HERE),
         "folder": str(job.folder),

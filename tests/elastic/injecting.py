@@ -23,8 +23,8 @@ CALLS = {
     "exchanged": ("comm.rounds:Rounds.vote", "before"),
     "voting": ("comm.memory:Meeting.late", "in a vote"),  # others see that this worker has voted
     "voted": ("comm.rounds:Rounds.vote", "after"),
-    "update": ("gluon.training:ParameterTraining.update", "before"),
-    "updated": ("gluon.training:ParameterTraining.update", "after"),
+    "update": ("step.allreduce:AllReduce.apply", "before"),
+    "updated": ("step.allreduce:AllReduce.apply", "after"),
     "commit": ("gluon.data.shard:Epoch.commit", "before"),
     "committed": ("gluon.data.shard:Epoch.commit", "after"),
     "pause": ("comm.rounds:Rounds.pause", "before"),

@@ -20,7 +20,7 @@ WITH_SERVERS = ("agree", "agreed", "regroup", "regrouped", "open", "opened")  # 
 IN_JOIN = {
     "source": ("agree", "agreed", "give", "given", "open", "opened"),
     "bystander": ("agree", "agreed", "open", "opened"),
-    "joiner": ("session", "trainer", "ask", "admitted", "take", "taken", "open", "opened")
+    "joiner": ("session", "trainer", "ask", "admitted", "take", "taken", "open", "opened", "regroup", "regrouped")
     + ("forward", "voting", "committed"),
 }
 WHEN = ("first", "middle", "last")  # which step of an epoch

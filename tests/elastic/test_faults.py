@@ -26,6 +26,16 @@ ROWS = [
     "joiner/differs/take/plain/2/middle",
     "spare/takes over/voting/sparse/3/middle",
     "loader/killed/forward/loaders/2/middle",
+    "follower/killed/offered/servers adam/3/middle",
+    "leader/revived/settle/servers sparse/2/middle",
+    "joiner/killed/regrouped/servers split/2/middle",
+    "server/killed/settled/replicas/2/middle",
+    "second server/killed/agreed/replicas adam/3/first",
+    "leader/killed/update/module/3/middle",
+    "follower/killed/forward/arrays/3/middle",
+    "follower/killed/backward/fit/3/last",
+    "leader/killed/exchanged/fit csv/3/middle",
+    "joiner/continued/forward/fit records/2/middle",
 ]
 
 

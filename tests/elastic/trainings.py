@@ -8,6 +8,7 @@ import numpy as np
 import neomx as mx
 from neomx import autograd, gluon, nd
 from neomx.gluon import nn
+from neomx.gluon.data.shard import ShardedDataset
 
 BATCH = 4  # samples of each worker in a batch, while there are as many workers as at the start
 STEPS = 8  # batches in an epoch
@@ -35,6 +36,8 @@ class Mode:
     servers: int = 0
     replicas: int = 1  # servers that hold each parameter
     is_replayed: bool = True  # whether the weights can be computed again, bit by bit, in one process
+    api: str = "gluon"  # "module": forward, backward and update of a Module; "fit": its fit
+    source: str = "shard"  # or an iterator of mx.io: "arrays", "csv" or "records"
 
 
 PLAIN = Mode()
@@ -74,6 +77,13 @@ MODES = {
     "replicas wide": replace(PLAIN, servers=2, replicas=2, layers="wide"),
     "replicas sparse": replace(PLAIN, servers=2, replicas=2, layers="sparse"),
     "replicas split": replace(PLAIN, servers=2, replicas=2, splits=True),
+    "module": replace(PLAIN, api="module", layers="norm"),
+    "fit": replace(PLAIN, api="fit", rest=1),
+    "fit dropout": replace(PLAIN, api="fit", layers="dropout", drops=True, optimizer="adam"),
+    "arrays": replace(PLAIN, api="module", source="arrays", rest=1),
+    "fit csv": replace(PLAIN, api="fit", source="csv", layers="norm"),
+    "fit records": replace(PLAIN, api="fit", source="records", rest=1),
+    "records": replace(PLAIN, source="records", own=True, rest=1),
 }
 
 
@@ -93,6 +103,77 @@ def data(count):
     return gluon.data.ArrayDataset(x, y, np.arange(count).astype("float32"))
 
 
+def order(mode, count, epoch):
+    """Return the order in which all workers process the samples of an epoch."""
+    return ShardedDataset(range(count), shuffle=mode.source != "csv", seed=5).order(epoch)
+
+
+def iterator(mode, count, folder, kv):
+    """Return an iterator of mx.io over the samples, whose labels are the targets and the numbers of the samples."""
+    if mode.source == "shard":
+        made = mx.dist.shard(data(count), shuffle=True, seed=5)
+        made.batch_size = BATCH
+        return made
+    part = {"batch_size": BATCH, "num_parts": kv.num_workers, "part_index": kv.rank}
+    if mode.source == "arrays":
+        x, y, numbers = data(count)._data
+        return mx.io.NDArrayIter(x, {"label": y, "number": numbers}, shuffle=True, seed=5, **part)
+    if mode.source == "csv":
+        made = mx.io.CSVIter(
+            data_csv=f"{folder}/x.csv", label_csv=f"{folder}/y.csv", data_shape=(8,), label_shape=(2,), **part
+        )
+    else:
+        settings = {"data_shape": (3, 1, 3), "label_width": 2, "shuffle": True, "seed": 5, "preprocess_threads": 2}
+        made = mx.io.ImageRecordIter(path_imgrec=f"{folder}/x.rec", scale=1 / 64, **settings, **part)
+    return Separated(made)
+
+
+class Separated(mx.io.DataIter):
+    """The batches of an iterator with two values in its labels, as two arrays. Pictures lose their last value."""
+
+    def __init__(self, source):
+        super().__init__(source.batch_size)
+        self.source, self.reset = source, source.reset
+        self.provide_data = [mx.io.DataDesc("data", (self.batch_size, 8))]
+        self.provide_label = [("label", (self.batch_size, 1)), ("number", (self.batch_size,))]
+
+    def next(self):
+        batch = self.source.next()
+        return mx.io.DataBatch([flat(batch.data[0])], [batch.label[0][:, :1], batch.label[0][:, 1]], batch.pad)
+
+
+def flat(x):
+    return x.reshape((len(x), -1))[:, :8]
+
+
+def write_files(mode, count, folder):
+    """Write the files of an iterator."""
+    x, y, numbers = (part.asnumpy() if isinstance(part, nd.NDArray) else part for part in data(count)._data)
+    labels = np.concatenate([y, numbers[:, None]], axis=1)
+    if mode.source == "csv":
+        for name, values in (("x", x), ("y", labels)):
+            np.savetxt(f"{folder}/{name}.csv", values, "%.9g", ",")
+    elif mode.source == "records":
+        record = mx.recordio.MXRecordIO(f"{folder}/x.rec", "w")
+        for number in range(count):
+            header = mx.recordio.IRHeader(0, labels[number], number, 0)
+            record.write(mx.recordio.pack_img(header, pixels(number), img_fmt=".png"))
+        record.close()
+
+
+def pixels(number):
+    return np.random.RandomState(number).randint(0, 256, (1, 3, 3)).astype("uint8")
+
+
+def samples(mode, count, rows):
+    """Return the data and the targets of some samples, as the program sees them."""
+    x, y, _ = (part[rows] for part in data(count)._data)
+    if mode.source == "records":  # red first, and one plane for each color
+        planes = np.stack([pixels(row)[:, :, ::-1].transpose(2, 0, 1) for row in rows]).astype("float32")
+        x = flat(planes * np.float32(1 / 64))
+    return nd.array(x, dtype=x.dtype), nd.array(y, dtype=y.dtype)
+
+
 def network(layers):
     net = nn.HybridSequential()
     if layers == "sparse":
@@ -109,6 +190,11 @@ def network(layers):
         net.add(nn.Dense(1))
     net.initialize(mx.init.Xavier())
     return net
+
+
+def program_of(mode, kvstore, at_once):
+    """Return the program of a mode, whose batches of all workers have so many samples."""
+    return Program(mode, kvstore) if mode.api == "gluon" else ModuleProgram(mode, kvstore, at_once)
 
 
 class Program:
@@ -185,3 +271,53 @@ class Program:
             for name, param in net._collect_params_with_prefix().items()
             if not trained_only or param.grad_req != "null"
         }
+
+
+def symbol(layers):
+    sym = mx.sym
+    x = sym.Activation(sym.FullyConnected(sym.Variable("data"), num_hidden=16, name="fc1"), act_type="tanh")
+    if layers == "norm":
+        x = sym.BatchNorm(x, name="norm")
+    if layers == "dropout":
+        x = sym.Dropout(x, p=0.3)
+    x = sym.FullyConnected(x, num_hidden=9 if layers == "other" else 1, name="fc2")
+    if layers == "other":
+        x = sym.sum(x, axis=1, keepdims=True)
+    unused = sym.BlockGrad(
+        sym.Variable("number") * 0
+    )  # the numbers of the samples are labels, so that batches have them
+    return sym.LinearRegressionOutput(sym.broadcast_add(x, unused.reshape((-1, 1))), sym.Variable("label"))
+
+
+class ModuleProgram:
+    """A Module, with the methods of Program."""
+
+    def __init__(self, mode, kvstore, at_once, kind=mx.mod.Module):
+        mx.random.seed(1)
+        self.mode = mode
+        self.module = kind(symbol(mode.layers), ("data",), ("label", "number"))
+        self.rate = {"learning_rate": 0.01} if mode.optimizer == "adam" else {"learning_rate": 0.05, "momentum": 0.9}
+        if kvstore is None:  # one process that has all samples
+            self.rate["rescale_grad"] = 1.0 / at_once
+        if mode.api == "module" or kvstore is None:
+            self.module.bind([("data", (BATCH, 8))], [("label", (BATCH, 1)), ("number", (BATCH,))])
+            self.module.init_params(mx.init.Xavier())
+            self.module.init_optimizer(kvstore, mode.optimizer, self.rate)
+
+    def backward(self, x, y, then=lambda: None):
+        self.module.forward(mx.io.DataBatch([x], [y, nd.zeros((len(x),))]), is_train=True)
+        then()
+        self.module.backward()
+
+    def gradients(self):
+        return [[gradients[0] for gradients in self.module.executors.grad_arrays]]
+
+    def step(self, divisor):
+        self.module.update()
+
+    def forget(self):
+        pass
+
+    def weights(self, trained_only=False):
+        trained, averages = self.module.get_params()
+        return {name: array.asnumpy() for name, array in {**trained, **({} if trained_only else averages)}.items()}

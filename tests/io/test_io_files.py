@@ -93,6 +93,21 @@ def test_each_line_is_in_one_part(parts):
     assert max(map(len, seen)) - min(map(len, seen)) <= 1
 
 
+@pytest.mark.parametrize("parts", [1, 2, 3, 11])
+def test_each_row_is_in_one_part(parts):
+    write(r_c="".join(f"{i}\n" for i in range(11)))
+    how = {"data_csv": "r.c", "data_shape": (1,), "batch_size": 1, "num_parts": parts}
+    seen = [[b.data[0].asscalar() for b in mx.io.CSVIter(part_index=i, **how)] for i in range(parts)]
+    assert sum(seen, []) == list(range(11))
+    arrays = [mx.io.NDArrayIter(np.arange(11), num_parts=parts, part_index=i) for i in range(parts)]
+    assert [[b.data[0].asscalar() for b in part] for part in arrays] == seen
+    shuffled = [mx.io.NDArrayIter(np.arange(11), None, 1, True, num_parts=parts, part_index=i) for i in range(parts)]
+    assert [sorted(b.data[0].asscalar() for b in part) for part in shuffled] == seen
+    for make in (mx.io.CSVIter, lambda **_: mx.io.NDArrayIter(np.arange(11), num_parts=parts, part_index=parts)):
+        with pytest.raises(MXNetError, match=r"part_index must be in \["):
+            make(part_index=parts, **how)
+
+
 def test_comments_queries_order_and_columns_without_values():
     write(d_t="1 2:1 0:5 # sorted\n\n2 qid:3 1:2\n3 4\n")
     expected = [[5, 0, 1, 0, 0], [0, 2, 0, 0, 0], [0, 0, 0, 0, 1]]

@@ -51,7 +51,7 @@ autograd: base events ndarray onednn ops
 ndarray: autograd base context dtype formats onednn ops
 executor: base context dtype ndarray onednn ops symbol
 # bar: `neomx pack` shows its progress
-io: bar base context formats ndarray recordio
+io: bar base context formats ndarray process recordio
 metric: base ndarray registry
 # comm: the rank of this process
 monitor: bar base comm events ndarray process
@@ -90,7 +90,7 @@ checkpoint: base comm context convert dtype events formats gluon io module ndarr
 distributed: dist gluon ndarray
 rnn: base gluon initializer io model ndarray ops symbol
 contrib: amp autograd base gluon io module ndarray onnx registry symbol
-elastic: base checkpoint comm events gluon ops process
+elastic: base checkpoint comm events gluon io module ops optimizer process step
 parallel: amp autograd base comm context dist distributed dtype events formats gluon initializer io module ndarray ops
     optimizer process step
 horovod: base checkpoint comm context elastic events formats gluon kvstore module ndarray optimizer process step

@@ -6,6 +6,7 @@ Before and after each step, it writes which samples the step has and how many st
 import contextlib
 import dataclasses
 import faulthandler
+import functools
 import json
 import multiprocessing
 import os
@@ -90,44 +91,133 @@ def told(number, members, lost, joined, seconds):
 
 subscribe_each(generation=told)
 injector.at("session")
-program = trainings.Program(mode, "dist_sync")
-injector.at("trainer")
-injector.steps = lambda: transaction.steps
-if mode.drops:
-    mx.random.seed(100 + me)
-if session().generations.admitted:
-    write("members", session().generations.number, list(session().generations.current.members))
-shard = mx.dist.shard(trainings.data(spec["samples"]), shuffle=True, seed=5)
-loader = mx.gluon.data.DataLoader(shard, trainings.BATCH, num_workers=mode.loaders, thread_pool=mode.threads)
-for epoch in mx.elastic.epochs(spec["epochs"]):
-    samples = []
-    for x, y, numbers in loader:
-        tell_loaders()
-        if transaction.steps not in held:
-            held.add(transaction.steps)
-            hold(transaction.steps)
-        time.sleep(spec["pause"] * injector.pace)
-        injector.at("forward")
-        program.backward(x, y, lambda: injector.at("backward"))
-        samples.append(numbers.asnumpy().astype(int).tolist())
-        if len(samples) < mode.micro:
-            continue
-        if mode.calls:
-            mx.dist.all_reduce(mx.nd.ones((3,)))
-        injector.at("step")
-        before, generation = transaction.steps, session().generations.number
+
+
+def begin_batch():
+    tell_loaders()
+    if transaction.steps not in held:
+        held.add(transaction.steps)
+        hold(transaction.steps)
+    time.sleep(spec["pause"] * injector.pace)
+    injector.at("forward")
+
+
+def step(epoch, samples, update):
+    """Write which samples a step has, make it, and write whether it is committed."""
+    injector.at("step")
+    before, generation = transaction.steps, session().generations.number
+    joins = not session().generations.admitted  # then the batch is only computed
+    if not joins:
         generations.append(generation)
         write("try", generation, before, epoch, samples)
-        divisor = spec["at_once"] * mode.micro
-        program.step(current_batch().total if mode.own else divisor)
-        now = session().generations
-        cut = not now.admitted or any(number > generation for number in rejoined)  # the others went on
+    update()
+    now = session().generations
+    cut = not now.admitted or any(number > generation for number in rejoined)  # the others went on
+    if not joins:
         write("end", generation, before, None if cut else transaction.steps)  # None: only the others know it
-        samples = []
-        injector.at("batch")
+    injector.at("batch")
+
+
+def end_epoch():
     injector.at("epoch")
     if session().generations.admitted:
         count_open()
+
+
+def listed(numbers):
+    return numbers.asnumpy().astype(int).tolist()
+
+
+def begin():
+    """Note that the program has created what it trains."""
+    injector.at("trainer")
+    injector.steps = lambda: transaction.steps
+    if mode.drops:
+        mx.random.seed(100 + me)
+    if session().generations.admitted:
+        write("members", session().generations.number, list(session().generations.current.members))
+
+
+def data_of_program():
+    """Return a function whose result iterates over the batches of an epoch."""
+    source = trainings.iterator(mode, spec["samples"], out, mx.kv.create("dist_sync"))
+    if mode.source == "shard":
+        loader = mx.gluon.data.DataLoader(source, trainings.BATCH, num_workers=mode.loaders, thread_pool=mode.threads)
+        return lambda: loader
+
+    def batches():
+        source.reset()
+        for batch in source:
+            yield batch.data[0], *batch.label
+
+    return batches
+
+
+def loop():
+    """Train in a loop of the program."""
+    program = trainings.program_of(mode, "dist_sync", spec["at_once"])
+    begin()
+    data = data_of_program()
+    for epoch in mx.elastic.epochs(spec["epochs"]):
+        samples = []
+        for x, y, numbers in data():
+            begin_batch()
+            program.backward(x, y, lambda: injector.at("backward"))
+            samples.append(listed(numbers))
+            if len(samples) < mode.micro:
+                continue
+            if mode.calls:
+                mx.dist.all_reduce(mx.nd.ones((3,)))
+            divisor = current_batch().total if mode.own else spec["at_once"] * mode.micro
+            step(epoch, samples, functools.partial(program.step, divisor))
+            samples = []
+        end_epoch()
+    return program
+
+
+class Fitted(mx.mod.Module):
+    """A Module whose `fit` says what it does."""
+
+    def init_optimizer(self, *args, **kwargs):
+        super().init_optimizer(*args, **kwargs)
+        begin()
+
+    def forward(self, data_batch, is_train=None):
+        begin_batch()
+        self.samples = [listed(data_batch.label[1])]
+        super().forward(data_batch, is_train)
+
+    def backward(self, out_grads=None):
+        injector.at("backward")
+        super().backward(out_grads)
+
+    def update(self):
+        step(self.epoch, self.samples, super().update)
+
+
+def fit():
+    """Train with `fit`."""
+    program = trainings.ModuleProgram(mode, "dist_sync", spec["at_once"], Fitted)
+    module, data = program.module, trainings.iterator(mode, spec["samples"], out, mx.kv.create("dist_sync"))
+
+    def enter(loader, number, **fields):
+        module.epoch = number
+
+    subscribe_each(epoch=enter)
+    module.fit(
+        data,
+        kvstore="dist_sync",
+        eval_metric=mx.metric.MSE(label_names=["label"]),
+        optimizer=mode.optimizer,
+        optimizer_params=program.rate,
+        initializer=mx.init.Xavier(),
+        num_epoch=spec["epochs"],
+        epoch_end_callback=lambda *_: end_epoch(),
+    )
+    return program
+
+
+program = fit() if mode.api == "fit" else loop()
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 injector.at("ended")
 np.savez(f"{out}/weights-{me}.npz", **program.weights())

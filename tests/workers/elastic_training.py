@@ -10,6 +10,7 @@ import numpy as np
 
 import neomx as mx
 from neomx import autograd, gluon
+from neomx.comm.session import session
 
 out, epochs, batch, pause = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
 die = dict(each.split(":") for each in sys.argv[5:])  # phase: step, with the member in the variable DIES
@@ -46,8 +47,11 @@ with open(f"{out}/seen-{ME}.jsonl", "w") as seen:
             may_die("backward", step)
             value.backward()
             may_die("exchange", step)
+            joins = transaction is not None and not session().generations.admitted
             trainer.step(batch * int(os.environ["WORLD_SIZE"]))
             step = transaction.steps if transaction else step + 1
+            if joins:
+                continue  # the batch was only computed
             seen.write(json.dumps([epoch, before, step, numbers.asnumpy().astype(int).tolist(), time.time()]) + "\n")
             seen.flush()
             time.sleep(pause)

@@ -154,7 +154,7 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if self._num_workers == 0:
-            yield from self._here()
+            yield from self._here(reports=True)
             return
         epoch = self._iter or self._ahead()
         self._iter = None
@@ -225,14 +225,13 @@ class DataLoader:
         self.clean()
         self._resume, self._empty_passes, self._skips_ended = state, empty_passes, skips_ended
 
-    def _here(self) -> Iterator[Any]:
-        lists = self._start()
-        return lists.follow(lambda: (self._deliver(self._make(indices, lists)) for indices in lists), self)
-
     def unreported(self) -> Iterator[Any]:
         """Return the batches of the next pass, for an object that reports the progress of its own loop."""
+        return self._ahead(reports=False) if self._num_workers else self._here(reports=False)
+
+    def _here(self, reports: bool) -> Iterator[Any]:
         lists = self._start()
-        return lists.unreported(lambda: (self._deliver(self._make(indices, lists)) for indices in lists))
+        return lists.follow(lambda: (self._deliver(self._make(indices, lists)) for indices in lists), self, reports)
 
     def _start(self) -> Pass:
         """Return the next pass over the lists of indices."""
@@ -263,7 +262,7 @@ class DataLoader:
             return _gather(self._dataset, indices)
         return make_batch(self._dataset, self._batchify_fn, indices, seeds)
 
-    def _ahead(self) -> Iterator[Any]:
+    def _ahead(self, reports: bool = True) -> Iterator[Any]:
         """Start prefetching an epoch and return its batches."""
         pool = self._pool()
         lists = self._start()
@@ -291,7 +290,7 @@ class DataLoader:
                     yield self._deliver(self._wait(number, batch))
                 push()
 
-        return lists.follow(collect, self)
+        return lists.follow(collect, self, reports)
 
     def _wait(self, number: int, batch: Future[Any]) -> Any:
         """Wait for a batch and return it. Close a pool that lost a worker or whose worker hangs."""

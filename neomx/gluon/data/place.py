@@ -35,6 +35,8 @@ class Seeds(NamedTuple):
 class Pass(Iterator[Any]):
     """One pass over lists of indices and the batches created from them, which may be created ahead of time."""
 
+    is_dealt = False  # whether its samples are those of all workers, so that `deal_again` can divide them again
+
     def __init__(self, lists: Iterator[Any], number: int, steps: int | None = None, samples: int | None = None):
         self.number, self.steps, self.samples = number, steps, samples
         self.delivered = 0  # batches that the program has received since the lists began
@@ -63,14 +65,17 @@ class Pass(Iterator[Any]):
         """Whether there are no batches, in a pass that begins at a saved position."""
         return False
 
-    def follow(self, batches: Callable[[], Iterator[Any]], loader: Any) -> Iterator[Any]:
+    def follow(self, batches: Callable[[], Iterator[Any]], loader: Any, reports: bool = True) -> Iterator[Any]:
         """Yield the batches and keep `current_batch` up to date.
 
-        `batches` returns those that have not been delivered yet.
+        `batches` returns those that have not been delivered yet. Without `reports`, progress is reported by another
+        object that owns the loop, such as a Module.
         """
         before = state.batch
         self._begin()
-        emit("epoch", loader=loader, number=self.number, steps=self.steps, samples=self.samples)
+        if reports:
+            emit("epoch", loader=loader, number=self.number, steps=self.steps, samples=self.samples)
+        emit("pass_begin", loader=loader)
         try:
             while True:
                 for batch in batches():
@@ -78,26 +83,17 @@ class Pass(Iterator[Any]):
                     state.batch = here = self._at(self.delivered - 1, self._sizes.popleft())
                     emit("batch_begin", loader=loader, batch=here)
                     yield batch
-                    emit("batch", loader=loader, batch=here)
+                    if reports:
+                        emit("batch", loader=loader, batch=here)
+                    emit("batch_end", loader=loader)
                 if not self._finish():
                     break
         finally:
             self.ended = True
             state.batch = before
-            emit("epoch_end", loader=loader, number=self.number)
-
-    def unreported(self, batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Yield the batches for an object that reports its progress itself, such as a Module."""
-        self._begin()
-        try:
-            while True:
-                for batch in batches():
-                    self.delivered += 1
-                    yield batch
-                if not self._finish():
-                    break
-        finally:
-            self.ended = True
+            if reports:
+                emit("epoch_end", loader=loader, number=self.number)
+            emit("pass_end", loader=loader)
 
     def position(self) -> Position:
         """Return the position after the batches that the program has received. Prefetched batches do not count."""

@@ -227,6 +227,8 @@ class ShardedBatches(Sampler):
 class Epoch(Pass):
     """One worker's pass over its shard, without the first `start` samples of all workers."""
 
+    is_dealt = True
+
     def __init__(self, batches: ShardedBatches, number: int, start: int = 0):
         super().__init__(iter(()), number)
         self._of, self._shard = batches, batches.shard
