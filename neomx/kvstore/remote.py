@@ -49,6 +49,11 @@ class RemoteStore(SharedStore):
         self._world = self._session.world
         self._staleness = _staleness_of(name, staleness)
         self.begins_alike = self.is_synchronous  # an asynchronous worker may join late
+        if self._world.is_elastic and not self.is_synchronous:
+            raise MXNetError(
+                f"{name!r} does not support elastic jobs: use 'dist_sync', or start the job without --elastic, in which "
+                f"{name!r} continues without lost workers"
+            )
         assert self._session.store is not None
         self._store = self._session.store
         if self._staleness != 0:
