@@ -51,7 +51,7 @@ class RemoteStore(SharedStore):
         self.begins_alike = self.is_synchronous  # an asynchronous worker may join late
         if self._world.is_elastic and not self.is_synchronous:
             raise MXNetError(
-                f"{name!r} does not support elastic jobs: use 'dist_sync', or start the job without --elastic, in which "
+                f"{name!r} does not support elastic jobs. Use 'dist_sync', or start without --elastic, where "
                 f"{name!r} continues without lost workers"
             )
         assert self._session.store is not None

@@ -222,9 +222,12 @@ class Client:
             try:
                 server.link = self._directory.connect(server.number, again=True)
             except PeerError as error:
-                self._look_at_workers()
-                self._failure = ServerLost(str(error)) if self._directory.is_elastic else error
-                raise self._failure from error
+                if self._directory.is_elastic:
+                    self._look_at_workers()
+                    self._failure = ServerLost(str(error))
+                    raise self._failure from error
+                self._failure = error
+                raise
             try:
                 return self._resume(server, anew)
             except _Broken as error:
