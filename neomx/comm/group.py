@@ -17,7 +17,7 @@ import torch
 from . import memory
 from .flat import call_note, dense, packs, put_back, reducible, whole
 from .generations import Generations
-from .membership import Membership
+from .membership import Choose, Membership
 from .messages import Messages
 from .network import Network
 from .staging import Stager, Staging
@@ -45,16 +45,17 @@ class Group:
         name: str = "all",
         tasks: list[str] | None = None,
         generations: Generations | None = None,
+        choose: Choose | None = None,
     ) -> None:
         """`nodes` maps the members' ranks in the world, in the order of the group, to the host of each.
 
         `tasks` names the current tasks of the members. A member that fails in a task but keeps running counts as gone
         for this group and for groups made from it, which share the list. With `generations`, the group always has the
-        members of the current generation. It opens at its first call in each.
+        members of the current generation, or those that `choose` returns. It opens at its first call in each.
         """
         self.store, self.name = store, name
-        self._generations = generations
-        self._members = Membership(world, store, nodes, name, [] if tasks is None else tasks, generations)
+        self._generations, self._choose = generations, choose
+        self._members = Membership(world, store, nodes, name, [] if tasks is None else tasks, generations, choose)
         self._made: Counter[str] = Counter()
         self._closed = False
         self._is_open = False
@@ -165,7 +166,8 @@ class Group:
     def clone(self, name: str) -> Group:
         """Create a group of the same members, whose calls are independent of the order of calls in this one."""
         members = self._current()
-        return Group(members.world, self.store, members.nodes, self._numbered(name), self.tasks, self._generations)
+        name = self._numbered(name)
+        return Group(members.world, self.store, members.nodes, name, self.tasks, self._generations, self._choose)
 
     def _numbered(self, name: str) -> str:
         self._made[name] += 1

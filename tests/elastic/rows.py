@@ -6,7 +6,7 @@ import itertools
 import random
 from dataclasses import dataclass
 
-from trainings import EPOCHS, MODES, steps_of_epoch
+from trainings import EPOCHS, MODES, replica_of, steps_of_epoch
 
 # Phases, as injecting.py and the program mark them.
 IN_STEP = ("forward", "backward", "ready", "step", "announce", "announced", "bucket", "summed", "exchanged")
@@ -88,6 +88,9 @@ def all_rows():
         made += [Row(role, fault, phase, *rest) for rest in plain for fault in ("killed", "stopped", "revived")]
     made += [Row("joiner", "differs", "take", mode, n) for mode in MODES for n in sizes]
     made += [Row("loader", "killed", "forward", "loaders", n, when) for n in sizes for when in WHEN]
+    layouts = [(mode, when) for mode in MODES if MODES[mode].layout for when in WHEN]
+    for role, phase in itertools.product(("leader", "follower"), ("inside", "inside backward")):
+        made += [Row(role, fault, phase, mode, 4, when) for mode, when in layouts for fault in ("killed", "failed")]
     return [row for row in dict.fromkeys(made) if _makes_sense(row)]
 
 
@@ -103,6 +106,14 @@ def _makes_sense(row):
         return False  # the servers do not update
     if "server" in row.role and mode.replicas == 1:
         return False
+    if mode.layout:
+        # The loss of two workers of four may leave no replica. A spare takes a place only after a loss.
+        if row.workers != 4 or row.role in ("two", "second leader", "second follower", "spare"):
+            return False
+        if row.phase in ("ready", "bucket", "summed") and "shard" in mode.layout:
+            return False  # gradients are summed in backward
+        if row.phase == "inside" and row.fault == "failed" and "pipeline" in mode.layout:
+            return False  # torch's schedule wraps the error
     if row.phase == "ready" and mode.micro > 1:
         return False  # accumulated gradients are sent at the end
     if row.phase in ("bucket", "summed") and mode.compression:
@@ -177,13 +188,14 @@ def plan(row):
     if row.role in IN_JOIN:
         member = {"source": 0, "bystander": 1, "joiner": n}[row.role]
         hold = mode.trainers  # the first step after which the others can be joined
+        more = replica_of(mode)  # a replica joins as a whole
         if row.fault == "differs":
-            return Plan([], 1, n + 1, hold, differs=True, lost=(n,))
+            return Plan([], more, n + more, hold, differs=True, lost=tuple(range(n, n + more)))
         step = hold + mode.trainers
         if row.role == "joiner" and row.phase in ("session", "trainer", "ask", "admitted", "take", "taken"):
             step = None
         lost = (member,) if row.fault in lost_by else ()
-        return Plan([fault(member, step=step)], 1, n + 1, hold, lost=lost)
+        return Plan([fault(member, step=step)], more, n + more, hold, lost=lost)
     if row.role == "spare":
         faults = [fault(follower, "killed")]
         if row.fault == "killed":

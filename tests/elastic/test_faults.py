@@ -32,6 +32,7 @@ ROWS = [
     "server/killed/settled/replicas/2/middle",
     "second server/killed/agreed/replicas adam/3/first",
     "leader/killed/update/module/3/middle",
+    "follower/failed/start/fit/2/first",
     "follower/killed/forward/arrays/3/middle",
     "follower/killed/backward/fit/3/last",
     "leader/killed/exchanged/fit csv/3/middle",

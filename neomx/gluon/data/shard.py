@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...base import MXNetError
 from ...comm import session
+from ...comm.world import World
 from .dataset import Dataset, SimpleDataset
 from .place import Batch, Pass, Position, Seeds
 from .sampler import Sampler
@@ -38,6 +39,14 @@ def shard(dataset: Any, shuffle: bool = False, seed: int = 0) -> ShardedDataset:
     return ShardedDataset(dataset, shuffle, seed, workers=session.session())
 
 
+class Sharers(Protocol):
+    """The workers among whom samples are divided."""
+
+    @property
+    def world(self) -> World:
+        """The place of this worker among them."""
+
+
 class ShardedDataset(Dataset):
     """One worker's shard of a dataset, as `mx.dist.shard` returns it, for use in a DataLoader.
 
@@ -55,9 +64,13 @@ class ShardedDataset(Dataset):
         seed: int = 0,
         rank: int = 0,
         size: int = 1,
-        workers: session.Session | None = None,
+        workers: Sharers | None = None,
+        together: Callable[[], int] = lambda: 1,
     ):
-        """`workers`, the session of a job, replaces `rank` and `size`: in an elastic job they change."""
+        """`workers`, such as the session of a job, replaces `rank` and `size`: in an elastic job they change.
+
+        `together` returns the number of neighboring samples of a batch that stay on one worker.
+        """
         if not 0 <= rank < size:
             raise ValueError(f"rank must be from 0 to size - 1, received rank={rank}, size={size}")
         if seed < 0:
@@ -66,6 +79,7 @@ class ShardedDataset(Dataset):
             raise ValueError("the dataset is already a shard: call shard once, on the whole dataset")
         self.dataset = dataset if isinstance(dataset, Dataset) else SimpleDataset(dataset)
         self.shuffle, self.seed, self._place, self._workers = shuffle, seed, (rank, size), workers
+        self.together = together
         self.epoch = 0
         self._drawn: tuple[int, np.ndarray] | None = None
 
@@ -108,7 +122,7 @@ class ShardedDataset(Dataset):
         return ShardedBatches(self, batch_size, last_batch)
 
     def _of(self, dataset: Dataset) -> ShardedDataset:
-        made = ShardedDataset(dataset, self.shuffle, self.seed, *self._place, workers=self._workers)
+        made = ShardedDataset(dataset, self.shuffle, self.seed, *self._place, self._workers, self.together)
         made.epoch, made.batch_size = self.epoch, self.batch_size
         return made
 
@@ -156,7 +170,8 @@ class ShardedBatches(Sampler):
     def count(self, samples: int) -> int:
         """Return the number of batches that this worker has of `samples` of all workers."""
         full, rest = divmod(samples, self.at_once)
-        return full * (self.shard.rank < self.at_once) + (self.shard.rank < rest)
+        first = self.shard.rank * self.shard.together()  # the first sample of a batch that this worker has
+        return full * (first < self.at_once) + (first < rest)
 
     def __iter__(self) -> Iterator[list[int]]:
         epoch = self.start()
@@ -242,7 +257,8 @@ class Epoch(Pass):
         self._start, self._at_once = self._committed, batches.at_once
         indices = batches.indices(self.number, self._start)
         starts = range(0, len(indices), self._at_once)
-        shares = (indices[at : at + self._at_once][rank::size].tolist() for at in starts)
+        together = self._shard.together()
+        shares = (_share(indices[at : at + self._at_once].tolist(), rank, size, together) for at in starts)
         self._lists = (share for share in shares if share)
         self._first = -(-self._start // self._at_once)  # the number of the first batch
         self.steps, self.samples = self._first + len(starts), self._start + len(indices)
@@ -331,3 +347,11 @@ class Epoch(Pass):
         if opened.world.servers == 0 or "rounds" in vars(opened):  # asynchronous workers do not wait
             opened.rounds.pause(lacks=1, batches=self._batches)
         return self.deals != deals or self._has_more
+
+
+def _share(batch: list[int], rank: int, size: int, together: int) -> list[int]:
+    """Return a worker's share of a batch of all workers, which is divided in pieces of so many samples."""
+    if together == 1:
+        return batch[rank::size]
+    pieces = [batch[at : at + together] for at in range(0, len(batch), together)]
+    return [index for piece in pieces[rank::size] for index in piece]
