@@ -197,7 +197,7 @@ class Servers(InStore):
         if ends_step or not is_made:
             self._encoded.clear()
         if not is_made:
-            self.trained.use_all()
+            self.training.trained().use_all()  # a worker that has not joined yet must not prepare for its parameters
         return is_made
 
     def _offer(self, divisor: float, ignore_stale: bool) -> float:
