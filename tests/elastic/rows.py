@@ -120,6 +120,8 @@ def _makes_sense(row):
         return False  # compressed gradients are not staged
     if row.phase in ("update", "updated") and mode.splits:
         return False  # each gradient is updated on its own
+    if mode.rest and (row.role, row.workers, row.when) == ("leader", 2, "last") and row.phase in ("update", "updated"):
+        return False  # nobody else has data in this step, who would write that it is committed
     if row.phase == "leave" and row.fault == "failed":
         return False  # the program has ended
     # A spare asks to join the epoch before the one in which the fault occurs, which may be too short.

@@ -344,8 +344,9 @@ class Epoch(Pass):
         if not self._shard.has_others or not session.is_open():
             return False
         opened = session.session()
-        if opened.world.servers == 0 or "rounds" in vars(opened):  # asynchronous workers do not wait
-            opened.rounds.pause(lacks=1, batches=self._batches)
+        waits = opened.world.servers == 0 or "rounds" in vars(opened)  # asynchronous workers do not
+        if waits and opened.rounds.pause(lacks=1, batches=self._batches):
+            return False  # all workers have ended the pass, even if one was lost afterwards
         return self.deals != deals or self._has_more
 
 
