@@ -115,7 +115,7 @@ class Joining:
                 "program, and create its Trainers before that pass"
             )
         for number, content in contents.items():
-            trainings[number].restore(content)
+            trainings[number].restore(content, joins=True)
         self._training.take_facts(facts)
 
     def first_epoch(self) -> int:
