@@ -88,7 +88,7 @@ MODES = {
     "records": replace(PLAIN, source="records", own=True, rest=1),
     "tensor": replace(PLAIN, layout="tensor=2", optimizer="adam"),
     "tensor split": replace(PLAIN, layout="tensor=2", splits=True),
-    "tensor uneven": replace(PLAIN, layout="tensor=2", layers="norm", rest=1, own=True),
+    "tensor uneven": replace(PLAIN, layout="tensor=2", rest=1, own=True),
     "shard": replace(PLAIN, layout="shard=2", optimizer="adam"),
     "pipeline": replace(PLAIN, layout="pipeline=2", own=True),
     "pipeline adam": replace(PLAIN, layout="pipeline=2", optimizer="adam", own=True),
