@@ -7,6 +7,9 @@ When a member is lost, the others say in the store how far they are. When all th
 the lowest number writes the next generation. It also decides about the step in which the loss occurred: if all of them
 have received all sums of that step, it counts for all, otherwise for none. Members that wait to join are admitted if
 all others are at a step.
+
+A worker may *follow* the members before it is one of them: it receives the sums of their steps, and in the meantime the
+state of the training. When it has all of it, it becomes a member in the next generation.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base import MXNetError
 from .store import CALLS, THE_STORE, PeerError, StoreClient
-from .world import World
+from .world import World, outside
 
 if TYPE_CHECKING:  # the launcher needs no torch
     from .memory import Stock
@@ -55,6 +58,8 @@ class Status:
     passes: int = 0  # passes over sharded data that this member has begun
     training: int | None = None  # the pass in which it is at a step
     epoch: int | None = None  # its epoch if it is at a step of the training, where others may join; otherwise None
+    left: int = 0  # batches of all workers that are left in this epoch
+    intact: bool = False  # whether this member has noticed no loss, so that its groups can be used further
 
 
 @dataclass(frozen=True)
@@ -71,11 +76,19 @@ class Generation:
     training: int | None = None  # the pass in which some member was at a step
     lacking: tuple[int, ...] = ()  # members that have not completed the last of them
     new: tuple[int, ...] = ()  # members that were not in the generation before: they have no state yet
+    followers: tuple[int, ...] = ()  # workers that follow the members
+    follower_nodes: tuple[int, ...] = ()  # the node of each
+    continues: bool = False  # whether members and followers together are those of the generation before, and intact
 
     @property
     def places(self) -> dict[int, int]:
         """The node of each member, by its number."""
         return dict(zip(self.members, self.nodes, strict=True))
+
+    @property
+    def everyone(self) -> dict[int, int]:
+        """The node of each member and of each worker that follows, by its number."""
+        return {**self.places, **dict(zip(self.followers, self.follower_nodes, strict=True))}
 
     def world(self, world: World) -> World:
         """Return the world as a member of this generation sees it."""
@@ -127,13 +140,13 @@ class Generations:
         return self.current.number
 
     def gone(self) -> list[int]:
-        """The members of the current generation that are gone."""
+        """The members of the current generation, and workers that follow them, that are gone."""
         gone = self._store.gone
-        return [member for member in self.current.members if member != self._me and f"worker {member}" in gone]
+        return [member for member in self.current.everyone if member != self._me and f"worker {member}" in gone]
 
     def is_called(self) -> bool:
         """Whether a member asks for the next generation, because it noticed a loss."""
-        if self._store.calls != self._calls and self.admitted:
+        if self._store.calls != self._calls and (self.admitted or self.follows):
             self._calls = self._store.calls
             self._called = self._store.check([self._key(self.number + 1, "called")])
         return self._called
@@ -145,9 +158,24 @@ class Generations:
         return Generation.read(self._store.get(NOW)).nodes.count(self._node)
 
     @property
+    def follows(self) -> bool:
+        """Whether this worker follows the members of the current generation."""
+        return self._me in self.current.followers
+
+    def places(self, with_followers: bool) -> dict[int, int]:
+        """Return the node of each worker in a group, by number. A worker that follows is alone in other groups."""
+        if self.admitted or self.follows and with_followers:
+            return self.current.everyone if with_followers else self.current.places
+        return {self._me: self._node}
+
+    def world(self, world: World) -> World:
+        """Return the world as this worker sees it in the current generation."""
+        return self.current.world(world) if self.admitted else outside(world)
+
+    @property
     def has_room(self) -> bool:
-        """Whether more workers can be admitted."""
-        return len(self.current.members) < self._limits.most
+        """Whether more workers can be admitted. Those that follow come first."""
+        return len(self.current.members) < self._limits.most and not self.current.followers
 
     def waiting(self) -> list[int | None]:
         """Return the epoch in which each worker that waits wants to join; None for any."""
@@ -194,15 +222,15 @@ class Generations:
                 raise PeerError(f"the workers cannot agree on how to go on: {store.gone[THE_STORE]}")
         return self._take(number)
 
-    def join(self, epoch: int | None) -> Generation | None:
+    def join(self, epoch: int | None, batches: int = 0) -> Generation | None:
         """Ask to be admitted, and wait for it. Return None if the training is in another epoch now.
 
-        With an epoch, this worker is admitted only while the others are in that epoch. Raises Over when the training
-        has ended.
+        With an epoch, this worker is admitted only while the others are in that epoch. With a number of batches, it
+        follows the others at first, if so many are left in the epoch. Raises Over when the training has ended.
         """
         store = self._store
         self._place = place = self._place or f"elastic/joiner/{store.add('elastic/joiners', 1)}"
-        store.set(place, json.dumps({"member": self._me, "node": self._node, "epoch": epoch}))
+        store.set(place, json.dumps({"member": self._me, "node": self._node, "epoch": epoch, "batches": batches}))
         number = self._newest()
         store.add(CALLS, 1)
         while True:
@@ -210,7 +238,7 @@ class Generations:
                 raise Over("the training has ended")
             if store.check([self._key(number + 1)]):
                 number += 1
-                if self._me in self._read(number).members:
+                if self._me in self._read(number).everyone:
                     store.delete_key(place)
                     return self._take(number)
             elif epoch is not None and self._is_elsewhere(epoch) and not store.check([self._key(number + 1)]):
@@ -276,9 +304,10 @@ class Generations:
 
     def _take(self, number: int) -> Generation:
         found = self._read(number)
-        if self._me not in found.members:
+        if self._me not in found.everyone:
             raise Expelled(f"worker {self._me} was not heard from, and the other workers went on without it")
-        self.current, self._called, self._calls, self.admitted = found, False, -1, True
+        self.current, self._called, self._calls = found, False, -1
+        self.admitted = self._me in found.members
         return found
 
     def _decide(self, number: int, late: bool) -> tuple[str, str]:
@@ -287,26 +316,39 @@ class Generations:
         Return what is lacking, and the key to wait for. If `late`, members that are alive and not ready count as gone.
         """
         key = self._key(number)
-        gone = self._store.gone
-        alive = [member for member in self.current.members if f"worker {member}" not in gone]
-        ready = {member: found for member in alive if (found := self._said(number, member)) is not None}
-        if lacking := [member for member in alive if member not in ready]:
+        gone, current = self._store.gone, self.current
+        alive = [member for member in current.everyone if f"worker {member}" not in gone]
+        said = {member: found for member in alive if (found := self._said(number, member)) is not None}
+        if lacking := [member for member in alive if member not in said]:
             left = {name for name, each in self._store.roster().items() if each["state"] == "left"}
             lacking = [member for member in lacking if f"worker {member}" not in left]
+        first = next((member for member in sorted(current.members) if member in alive), None)
         if lacking and not late:
-            awaited = self._key(number, "ready", lacking[0]) if self._me == min(alive) else key
+            awaited = self._key(number, "ready", lacking[0]) if self._me == first else key
             return self._store.missing([f"worker {member}" for member in lacking]), awaited
+        ready = {member: each for member, each in said.items() if member in current.members}
+        if not ready:
+            raise PeerError("all workers that had the state of the training are gone: start the job again")
         if self._me != min(ready):
             return f"the decision of worker {min(ready)}", key
-        statuses = [Status(**{k: v for k, v in each.items() if k != "node"}) for each in ready.values()]
-        joiners = self._joiners(statuses)
-        members = [*ready, *(member for member in joiners if member not in ready)][: self._limits.most]
+        statuses = {
+            member: Status(**{name: v for name, v in each.items() if name != "node"}) for member, each in said.items()
+        }
+        trained = [statuses[member] for member in ready]
+        following = {m: each for m, each in said.items() if m in current.followers and _is_along(statuses[m], trained)}
+        joiners = {member: each for member, each in self._joiners(trained).items() if member not in said}
+        direct = {member: each for member, each in joiners.items() if not _can_follow(each["batches"], trained)}
+        complete = [member for member in following if statuses[member].steps >= 0]
+        members = [*ready, *complete, *direct][: self._limits.most]
+        followers = [member for member in (*following, *joiners) if member not in members]
+        followers = followers[: self._limits.most - len(members)]
         if len(members) < self._limits.least and not late:
             return f"more workers: there are {len(members)} of at least {self._limits.least}", key
-        steps, divisor = agreed(statuses)
-        nodes = {member: int(each["node"]) for member, each in (ready | joiners).items()}
-        new = [member for member in members if member not in ready or ready[member]["steps"] < 0]
-        calls = max(each.calls for each in statuses if each.steps >= 0)
+        steps, divisor = agreed(trained)
+        nodes = {member: int(each["node"]) for member, each in (said | joiners).items()}
+        new = [member for member in members if member not in said or statuses[member].steps < 0]
+        calls = max(each.calls for each in trained if each.steps >= 0)
+        is_intact = len(said) == len(current.everyone) and all(each.intact for each in statuses.values())
         made = Generation(
             number,
             tuple(members),
@@ -314,10 +356,13 @@ class Generations:
             steps,
             divisor,
             calls,
-            max(each.passes for each in statuses),
-            max((each.training for each in statuses if each.training is not None), default=None),
+            max(each.passes for each in trained),
+            max((each.training for each in trained if each.training is not None), default=None),
             tuple(member for member in ready if member not in new and ready[member]["calls"] < calls),
             tuple(new),
+            tuple(followers),
+            tuple(nodes[each] for each in followers),
+            is_intact and [*members, *followers] == list(current.everyone),
         )
         content = json.dumps(asdict(made))
         if self._store.compare_set(key, b"", content) == content.encode():
@@ -347,6 +392,16 @@ class Generations:
             if statuses is None or all(s.epoch is not None and said["epoch"] in (None, s.epoch) for s in statuses):
                 found[int(said["member"])] = said
         return found
+
+
+def _is_along(follower: Status, members: list[Status]) -> bool:
+    """Whether a worker that follows is in the epoch of the members."""
+    return all(each.epoch in (None, follower.epoch) for each in members)
+
+
+def _can_follow(batches: int, members: list[Status]) -> bool:
+    """Whether a worker that joins can follow the members in this epoch, for so many batches; 0 if it cannot follow."""
+    return 0 < batches <= min(each.left for each in members)
 
 
 def agreed(statuses: list[Status]) -> tuple[int, float]:

@@ -27,7 +27,7 @@ class LayoutStrategy(AllReduce):
     All workers step together. Forward and backward need all of them, so all must have the same number of batches.
     """
 
-    survives = False
+    survives = can_follow = False
     updates_early = False  # the optimizer may sum over workers that hold other parts, in the same order on all
 
     def __init__(self, workers: LayoutWorkers) -> None:

@@ -16,11 +16,13 @@ AT_START = ("start", "session", "trainer")
 AT_END = ("pause", "epoch", "leave", "ended")
 IN_RECOVERY = ("call", "called", "agree", "agreed", "dealt", "open", "opened", "prepared")
 IN_JOIN = {
-    "source": ("agree", "agreed", "give", "given", "open", "opened"),
-    "bystander": ("agree", "agreed", "open", "opened"),
-    "joiner": ("session", "trainer", "ask", "admitted", "take", "taken", "open", "opened")
-    + ("forward", "voting", "committed"),
+    "source": ("agree", "agreed", "give", "given", "meet", "met", "ahead", "passed on", "open", "opened"),
+    "bystander": ("agree", "agreed", "meet", "met", "ahead", "passed on", "open", "opened"),
+    "joiner": ("session", "trainer", "ask", "admitted", "take", "taken", "follow", "ahead", "passed on", "agreed")
+    + ("open", "opened", "forward", "voting", "committed"),
 }
+AT_ONCE = ("give", "given", "take", "taken")  # if the whole state is sent at once
+AHEAD = ("follow", "meet", "met", "ahead", "passed on")
 WHEN = ("first", "middle", "last")  # which step of an epoch
 LOSSES = ("killed", "stopped", "revived", "failed")  # the others go on without the worker
 HARMLESS = ("continued", "slowed", "wrong clock")  # all workers complete the training
@@ -89,6 +91,8 @@ def _makes_sense(row):
         return False  # compressed gradients are not staged
     if row.phase in ("update", "updated") and mode.splits:
         return False  # each gradient is updated on its own
+    if row.phase in AT_ONCE and not mode.splits and row.fault != "differs" or row.phase in AHEAD and mode.splits:
+        return False
     if row.phase == "leave" and row.fault == "failed":
         return False  # the program has ended
     # A spare asks to join the epoch before the one in which the fault occurs, which may be too short.
@@ -156,14 +160,23 @@ def plan(row):
         if row.fault == "differs":
             return Plan([], 1, n + 1, hold, differs=True, lost=(n,))
         step = hold + mode.trainers
-        if row.role == "joiner" and row.phase in ("session", "trainer", "ask", "admitted", "take", "taken"):
+        if row.role == "joiner" and row.phase in (
+            "session",
+            "trainer",
+            "ask",
+            "admitted",
+            "open",
+            "opened",
+            *AT_ONCE,
+            *AHEAD,
+        ):
             step = None
         lost = (member,) if row.fault in lost_by else ()
         return Plan([fault(member, step=step)], 1, n + 1, hold, lost=lost)
     if row.role == "spare":
         faults = [fault(follower, "killed")]
         if row.fault == "killed":
-            faults.append({"member": n, "kind": "killed", "phase": "take", "step": None})
+            faults.append({"member": n, "kind": "killed", "phase": "take" if mode.splits else "ahead", "step": None})
         return Plan(faults, 1, n, at, lost=(follower, n) if row.fault == "killed" else (follower,))
     if row.role == "loader":
         return Plan([fault(follower, "loader killed")], lost=(follower,))
