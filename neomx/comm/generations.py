@@ -58,7 +58,7 @@ class Status:
     passes: int = 0  # passes over sharded data that this member has begun
     training: int | None = None  # the pass in which it is at a step
     epoch: int | None = None  # its epoch if it is at a step of the training, where others may join; otherwise None
-    left: int = 0  # batches of all workers that are left in this epoch
+    left: int = 0  # steps that are left in this epoch, about; those that it needs, if it follows
     intact: bool = False  # whether this member has noticed no loss, so that its groups can be used further
 
 
@@ -222,15 +222,15 @@ class Generations:
                 raise PeerError(f"the workers cannot agree on how to go on: {store.gone[THE_STORE]}")
         return self._take(number)
 
-    def join(self, epoch: int | None, batches: int = 0) -> Generation | None:
+    def join(self, epoch: int | None, follows: int = 0) -> Generation | None:
         """Ask to be admitted, and wait for it. Return None if the training is in another epoch now.
 
-        With an epoch, this worker is admitted only while the others are in that epoch. With a number of batches, it
-        follows the others at first, if so many are left in the epoch. Raises Over when the training has ended.
+        With an epoch, this worker is admitted only while the others are in that epoch. It follows them at first if so
+        many steps as `follows` are left in the epoch; not if this is 0. Raises Over when the training has ended.
         """
         store = self._store
         self._place = place = self._place or f"elastic/joiner/{store.add('elastic/joiners', 1)}"
-        store.set(place, json.dumps({"member": self._me, "node": self._node, "epoch": epoch, "batches": batches}))
+        store.set(place, json.dumps({"member": self._me, "node": self._node, "epoch": epoch, "follows": follows}))
         number = self._newest()
         store.add(CALLS, 1)
         while True:
@@ -337,8 +337,13 @@ class Generations:
         trained = [statuses[member] for member in ready]
         following = {m: each for m, each in said.items() if m in current.followers and _is_along(statuses[m], trained)}
         joiners = {member: each for member, each in self._joiners(trained).items() if member not in said}
-        direct = {member: each for member, each in joiners.items() if not _can_follow(each["batches"], trained)}
-        complete = [member for member in following if statuses[member].steps >= 0]
+        direct = {member: each for member, each in joiners.items() if not _can_follow(each["follows"], trained)}
+        at_step = all(each.epoch is not None for each in trained)
+        complete = [
+            member
+            for member in following
+            if statuses[member].steps >= 0 or at_step and not _can_follow(statuses[member].left, trained)
+        ]
         members = [*ready, *complete, *direct][: self._limits.most]
         followers = [member for member in (*following, *joiners) if member not in members]
         followers = followers[: self._limits.most - len(members)]
@@ -399,9 +404,9 @@ def _is_along(follower: Status, members: list[Status]) -> bool:
     return all(each.epoch in (None, follower.epoch) for each in members)
 
 
-def _can_follow(batches: int, members: list[Status]) -> bool:
-    """Whether a worker that joins can follow the members in this epoch, for so many batches; 0 if it cannot follow."""
-    return 0 < batches <= min(each.left for each in members)
+def _can_follow(steps: int, members: list[Status]) -> bool:
+    """Whether a worker that joins can follow the members for so many steps of this epoch; 0 if it cannot follow."""
+    return 0 < steps <= min(each.left for each in members)
 
 
 def agreed(statuses: list[Status]) -> tuple[int, float]:

@@ -25,8 +25,9 @@ from ..comm.session import Session
 from ..optimizer.states import owners
 from .handover import DTYPES, broadcast_bytes, check_trainers
 
-LEAST = 3  # batches of an epoch in which the state can be sent
-_AT_ONCE = 4 << 20  # bytes after the first batch
+LEAST = 3  # steps of an epoch in which the state can be sent
+FIRST = 4 << 20  # bytes after the first batch
+FEWEST = 1 << 16  # bytes after each batch
 _SECONDS = 0.05  # that sending should take after a batch
 _WHAT = "the state of the training"
 
@@ -35,19 +36,26 @@ class Ahead:
     """The state of a training on its way. All members of a generation have one, and the workers that follow them."""
 
     def __init__(
-        self, opened: Session, generation: Generation, trainings: Mapping[int, Training], facts: dict[str, Any]
+        self,
+        opened: Session,
+        generation: Generation,
+        trainings: Mapping[int, Training],
+        epoch: int,
+        facts: dict[str, Any],
     ) -> None:
         """`facts` are JSON values for the followers; those of the first member count. Raises if a model is another."""
         self._trainings = trainings
         self._group = Group(opened.world, opened.store, generation.everyone, f"ahead in {generation.number}")
         self._givers = len(generation.members)
         self._is_first, self._follows = self._group.rank == 0, self._group.rank >= self._givers
-        said = self._told(lambda: {"tensors": self._listed(), "trainings": self._known(), "elastic": facts})
+        said = self._told(
+            lambda: {"tensors": self._listed(), "trainings": self._known(), "epoch": epoch, "elastic": facts}
+        )
         self._said, self.facts = said, said["elastic"]
         self.is_complete = False
         self._forms = {name: (DTYPES[dtype], tuple(shape)) for name, dtype, shape in said["tensors"]}
         self._units = self._together(said["trainings"])
-        self._sent, self._pace = 0, _AT_ONCE
+        self._sent, self._pace = 0, FIRST
         if self._follows:
             check_trainers(list(map(int, said["trainings"])), trainings)
             for number, content in self._contents(self._empty("meta"), said):
@@ -62,25 +70,26 @@ class Ahead:
         """Release memory and connections."""
         self._group.close()
 
-    def go_on(self, epoch: int, left: int, facts: dict[str, Any]) -> bool:
-        """Send or receive more, between two batches of all members. `left` are the batches left in the epoch.
+    def go_on(self, epoch: int = 0, left: int = 0, facts: dict[str, Any] | None = None) -> bool:
+        """Send or receive more, between two batches of all members. About `left` steps are left in the epoch.
 
         Return whether this was the end: the followers have all of the state, or the members are in another epoch.
+        The arguments are those of the first member.
         """
         before = self._sent
         header = torch.tensor([self._next(left), epoch])
         end, now = self._group.broadcast_(header, 0, _WHAT).tolist()
-        if now != epoch:
+        if now != self._said["epoch"]:
             return True
         if before == len(self._units):
-            self._complete(facts)
+            self._complete(facts or {})
             return True
         began = time.perf_counter()
         self._pass_on([name for unit in self._units[before:end] for name in unit], self._givers)
         self._sent = end
         took = max(time.perf_counter() - began, 1e-4)
         size = sum(self._size(name) for unit in self._units[before:end] for name in unit)
-        self._pace = max(int(size * min(_SECONDS / took, 4.0)), 1 << 16)
+        self._pace = max(int(size * min(_SECONDS / took, 4.0)), FEWEST)
         return False
 
     # ---- what is sent ----

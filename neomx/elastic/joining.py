@@ -8,7 +8,6 @@ import time
 from contextlib import suppress
 from typing import Any, Protocol
 
-from ..base import MXNetError
 from ..checkpoint.state import Training
 from ..comm import session
 from ..comm.generations import Generation, Generations, Over
@@ -85,9 +84,9 @@ class Joining:
             self._told = loader, epoch
             self._generations.tell_place(json.dumps({"loader": loader, "epoch": epoch}))
 
-    def send_ahead(self, generation: Generation) -> Ahead:
+    def send_ahead(self, generation: Generation, epoch: int) -> Ahead:
         """Begin to send the state of the training to the workers that follow, or to receive it."""
-        return Ahead(session.session(), generation, self.trainings(), self._training.facts())
+        return Ahead(session.session(), generation, self.trainings(), epoch, self._training.facts())
 
     def hand_over(self, generation: Generation) -> None:
         """Hand the state of the training over to the new members of a generation. All of its members call this."""
@@ -129,15 +128,15 @@ class Joining:
             raise self.unneeded() from None
         return place
 
-    def ask(self, epoch: int | None, batches: int = 0) -> Generation | None:
+    def ask(self, epoch: int | None, follows: int = 0) -> Generation | None:
         """Wait until the others admit this worker, which then has no state yet.
 
-        With a number of batches, it follows them at first if so many are left in the epoch. Return None if the training
-        is in another epoch now.
+        It follows them at first if so many steps as `follows` are left in the epoch. Return None if the training is in
+        another epoch now.
         """
         while True:
             try:
-                found = self._generations.join(epoch, batches)
+                found = self._generations.join(epoch, follows)
                 break
             except Over:
                 raise self.unneeded() from None

@@ -28,7 +28,7 @@ from ..gluon.data import DataLoader
 from ..gluon.data.place import Pass, current_batch
 from ..module.progress import Fit
 from . import handover
-from .ahead import Ahead
+from .ahead import LEAST, Ahead
 from .iterators import IteratorDealer
 from .joining import BLANK, Joining
 from .learners import Learner, training_of
@@ -60,6 +60,8 @@ class Elastic:
         self._boundary = 0  # the committed steps when the current batch began
         self._skips = False  # whether the rest of the current batch is skipped, because it was dropped
         self._is_in_batch = False
+        self._since_step = 0  # batches begun after the last step
+        self._in_step = 1  # batches of a step, whose gradients are accumulated
         self._trained = -1  # the position in the data after the last step, until that is certain; otherwise negative
         self._positions: dict[int, dict[str, Any]] = {}  # of loaders whose first pass has not begun yet
         self._calls = 0  # completed collectives, and waits for all workers
@@ -174,7 +176,7 @@ class Elastic:
         """
         rounds, ahead = self._rounds, None
         try:
-            ahead = self.joining.send_ahead(generation)
+            ahead = self.joining.send_ahead(generation, epoch)
             rounds.begin_generation()
             ahead.begin()
             self._ratio = ahead.facts["ratio"]
@@ -183,15 +185,15 @@ class Elastic:
                 meets = rounds.follow()
                 if meets is None:
                     raise self.joining.unneeded()
-                is_over = meets and ahead.go_on(epoch, 0, {})
+                is_over = meets and ahead.go_on()
         except PeerError as error:
-            return self._next(Status(BLANK, epoch=epoch), error)
+            return self._next(Status(BLANK, epoch=epoch, left=LEAST), error)
         finally:
             if ahead is not None:
                 ahead.close()
         facts = ahead.facts
         if not ahead.is_complete:
-            return self._next(Status(BLANK, epoch=epoch), None)
+            return self._next(Status(BLANK, epoch=epoch, left=LEAST), None)
         self.steps = int(facts["steps"])
         status = Status(self.steps, calls=facts["calls"], passes=facts["begun"], epoch=epoch, intact=True)
         found = self._next(status, None)
@@ -297,14 +299,14 @@ class Elastic:
         left = 0 if epoch is None else self._left()
         return Status(self.steps, holds, divisor, began, self._calls, self._begun, training, epoch, left, intact)
 
-    @staticmethod
-    def _left() -> int:
-        """The number of batches of all workers that are left in the epoch after the current one."""
+    def _left(self) -> int:
+        """About how many steps are left in the epoch after the current batch."""
         batch = current_batch()
-        return 0 if batch is None or batch.steps is None else batch.steps - batch.step - 1
+        return 0 if batch is None or batch.steps is None else (batch.steps - batch.step - 1) // self._in_step
 
     def _commit(self, generation: Generation | None) -> None:
         self.steps += 1
+        self._in_step, self._since_step = max(self._since_step, 1), 0
         self._admitting |= self._rounds.admits
         self.joining.look_again()
         if self._epoch() is not None:
@@ -433,7 +435,7 @@ class Elastic:
                 if generation.new:
                     self.joining.hand_over(generation)
                 if generation.followers:
-                    self._ahead = self.joining.send_ahead(generation)
+                    self._ahead = self.joining.send_ahead(generation, self._pass.number)
                 if generation.continues:
                     self._rounds.go_on()
                 else:
@@ -457,7 +459,8 @@ class Elastic:
         assert self._ahead is not None
         epoch = self._pass.number
         try:
-            is_over = self._rounds.meet_followers() and self._ahead.go_on(epoch, self._left(), self.facts())
+            meets = self._rounds.meet_followers()
+            is_over = meets and self._ahead.go_on(epoch, self._left(), self.facts())
         except PeerError as error:
             self._drop(self._next(self._status(epoch=epoch), error))
             return
@@ -656,6 +659,7 @@ class Elastic:
 
     def _begin_batch(self, loader: DataLoader, **fields: Any) -> None:
         self._is_in_batch, self._skips = True, False
+        self._since_step += 1
         if self._inside[-1] is not loader:  # the program has left the pass over the last one before its end
             self._inside.remove(loader)
             self._inside.append(loader)
@@ -670,7 +674,8 @@ class Elastic:
     def _end_batch(self, loader: DataLoader) -> None:
         self._leave_batch(loader)
         if self._ahead is not None and loader is self._active:
-            self._meet_followers()
+            if not self._since_step:  # otherwise the program accumulates gradients of several batches
+                self._meet_followers()
         elif self._admitting and loader is self._active:
             self._admit()
 

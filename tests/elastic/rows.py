@@ -16,10 +16,12 @@ AT_START = ("start", "session", "trainer")
 AT_END = ("pause", "epoch", "leave", "ended")
 IN_RECOVERY = ("call", "called", "agree", "agreed", "dealt", "open", "opened", "prepared")
 IN_JOIN = {
-    "source": ("agree", "agreed", "give", "given", "meet", "met", "ahead", "passed on", "open", "opened"),
-    "bystander": ("agree", "agreed", "meet", "met", "ahead", "passed on", "open", "opened"),
+    "source": ("agree", "agreed", "give", "given", "meet", "met", "ahead", "passed on", "voting", "updated")
+    + ("open", "opened"),
+    "bystander": ("agree", "agreed", "meet", "met", "ahead", "passed on", "voting", "updated", "open", "opened"),
     "joiner": ("session", "trainer", "ask", "admitted", "take", "taken", "follow", "ahead", "passed on", "agreed")
     + ("open", "opened", "forward", "voting", "committed"),
+    "one of two joiners": ("ask", "admitted", "follow", "ahead", "passed on", "voting"),
 }
 AT_ONCE = ("give", "given", "take", "taken")  # if the whole state is sent at once
 AHEAD = ("follow", "meet", "met", "ahead", "passed on")
@@ -91,7 +93,8 @@ def _makes_sense(row):
         return False  # compressed gradients are not staged
     if row.phase in ("update", "updated") and mode.splits:
         return False  # each gradient is updated on its own
-    if row.phase in AT_ONCE and not mode.splits and row.fault != "differs" or row.phase in AHEAD and mode.splits:
+    at_once = mode.splits or mode.micro > 1  # an epoch has too few steps if gradients are accumulated
+    if row.phase in AT_ONCE and not at_once and row.fault != "differs" or row.phase in AHEAD and at_once:
         return False
     if row.phase == "leave" and row.fault == "failed":
         return False  # the program has ended
@@ -155,12 +158,13 @@ def plan(row):
         lost = (follower, second) if row.fault in lost_by else (follower,)
         return Plan([first, fault(second)], lost=lost)
     if row.role in IN_JOIN:
-        member = {"source": 0, "bystander": 1, "joiner": n}[row.role]
+        member = {"source": 0, "bystander": 1}.get(row.role, n)
+        joiners = 2 if row.role == "one of two joiners" else 1
         hold = mode.trainers  # the first step after which the others can be joined
         if row.fault == "differs":
             return Plan([], 1, n + 1, hold, differs=True, lost=(n,))
         step = hold + mode.trainers
-        if row.role == "joiner" and row.phase in (
+        if member == n and row.phase in (
             "session",
             "trainer",
             "ask",
@@ -172,11 +176,11 @@ def plan(row):
         ):
             step = None
         lost = (member,) if row.fault in lost_by else ()
-        return Plan([fault(member, step=step)], 1, n + 1, hold, lost=lost)
+        return Plan([fault(member, step=step)], joiners, n + joiners, hold, lost=lost)
     if row.role == "spare":
         faults = [fault(follower, "killed")]
         if row.fault == "killed":
-            faults.append({"member": n, "kind": "killed", "phase": "take" if mode.splits else "ahead", "step": None})
+            faults.append({"member": n, "kind": "killed", "phase": "admitted", "step": None})
         return Plan(faults, 1, n, at, lost=(follower, n) if row.fault == "killed" else (follower,))
     if row.role == "loader":
         return Plan([fault(follower, "loader killed")], lost=(follower,))
