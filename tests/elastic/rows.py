@@ -94,6 +94,8 @@ def _makes_sense(row):
     if row.phase in ("update", "updated") and mode.splits:
         return False  # each gradient is updated on its own
     at_once = mode.splits or mode.micro > 1  # an epoch has too few steps if gradients are accumulated
+    if row.role == "joiner" and row.phase == "agreed" and at_once:
+        return False
     if row.phase in AT_ONCE and not at_once and row.fault != "differs" or row.phase in AHEAD and at_once:
         return False
     if row.phase == "leave" and row.fault == "failed":
