@@ -48,6 +48,10 @@ class Mortal(StoreClient):
         if self._life is not None:
             self._life.close()
 
+    def release(self):
+        """Close what the end of a process would close."""
+        self._connections.close()
+
 
 class ServerThreads:
     """A server process, as threads."""
@@ -68,9 +72,16 @@ class ServerThreads:
         self.process.start()
 
     def kill(self):
+        """End like a killed process. Return the thread that closes what is left."""
         self.store.die()
         self.stop()
-        threading.Thread(target=self.process.close, daemon=True).start()
+        bury = threading.Thread(target=self._bury, daemon=True)
+        bury.start()
+        return bury
+
+    def _bury(self):
+        self.process.close()
+        self.store.release()
 
     def close(self):
         self.stop()
@@ -89,7 +100,9 @@ class Cluster:
         self.refused = []
         self.servers = {}
         self.clients = {}
-        self._stores = []
+        self._stores = {}
+        self._opened = []  # all clients
+        self._ending = []  # threads
         self._own = StoreClient(self.store.address, self.secret, timeout)
 
     def __enter__(self):
@@ -98,13 +111,15 @@ class Cluster:
         return self
 
     def __exit__(self, *_):
-        for client in self.clients.values():
+        for client in self._opened:
             with contextlib.suppress(Exception):
                 client.close()
-        for store in self._stores:  # servers see that all workers have ended
+        for store in self._stores.values():  # servers see that all workers have ended
             store.close()
         for server in list(self.servers.values()):
             server.close()
+        for thread in self._ending:
+            thread.join(LIMIT)
         self._own.close()
         self.store.close()
 
@@ -125,15 +140,22 @@ class Cluster:
         self.servers[number] = ServerThreads(self, number)
 
     def kill(self, number):
-        self.servers.pop(number).kill()
+        """End a server. Return when the job's store has noticed."""
+        self._ending.append(self.servers.pop(number).kill())
+        limit = time.monotonic() + LIMIT
+        while self._own.roster()[f"server {number}"]["state"] == "here":
+            assert time.monotonic() < limit
+            time.sleep(0.001)
 
     def client(self, rank, staleness=0, space=0):
         world = self.world("worker", rank)
-        store = StoreClient(self.store.address, self.secret, self.timeout, name=world.name)
-        store.join(world.name)
-        self._stores.append(store)
+        store = self._stores.get(rank)
+        if store is None:  # a worker has one connection to the job's store, for all that it keeps on servers
+            store = self._stores[rank] = StoreClient(self.store.address, self.secret, self.timeout, name=world.name)
+            store.join(world.name)
         directory = Directory(world, store, space, staleness)
         self.clients[rank] = client = open_client(directory, self.timeout, self.count, rank)
+        self._opened.append(client)
         return client
 
     def chains(self):
@@ -248,8 +270,8 @@ def aside(act):
 
 @contextlib.contextmanager
 def at_frame(kind, count, act):
-    """Within the block, act once, before the count-th frame of this kind is sent."""
-    left, guard = [count], threading.Lock()
+    """Within the block, act once, before the count-th frame of this kind is sent. Yield whether that is done."""
+    left, guard, done = [count], threading.Lock(), threading.Event()
 
     def before(sent):
         if sent == kind:
@@ -258,9 +280,27 @@ def at_frame(kind, count, act):
                 now = left[0] == 0
             if now:
                 aside(act)
+                done.set()
 
     with Watched(before):
-        yield lambda: left[0] <= 0
+        yield done.is_set
+
+
+@contextlib.contextmanager
+def since_frame(kind, count, act):
+    """Within the block, act once in another thread, when the count-th frame of this kind is sent. Yield its results.
+
+    At the end of the block, wait until that is done.
+    """
+    begun, results = threading.Event(), []
+    thread = threading.Thread(target=lambda: begun.wait(LIMIT) and results.append(act()))
+    thread.start()
+    try:
+        with at_frame(kind, count, begun.set):
+            yield results
+    finally:
+        begun.set()
+        thread.join(LIMIT)
 
 
 class Disorder:

@@ -352,8 +352,13 @@ class Simulation:
 
 
 def described(shard):
-    """Return the optimizer's states as values that can be compared."""
-    found, optimizer = states.loads(shard.rule.states())
+    """Return the states of a shard's optimizer as values that can be compared."""
+    return comparable(shard.rule.states())
+
+
+def comparable(content):
+    """Return an optimizer's states as values that can be compared: dictionaries may be in any order."""
+    found, optimizer = states.loads(content)
     told = {key: plain(state) for key, state in sorted(found.items())}
     return told, dict(optimizer._index_update_count), optimizer.num_update
 

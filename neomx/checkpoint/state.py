@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -100,8 +101,13 @@ class Training:
         fragments, facts, mine = self.fragments(0, 1)
         return {each.name: each.tensor.detach().cpu().clone() for each in fragments}, {**facts, "worker": mine}
 
-    def fragments(self, rank: int, workers: int) -> tuple[list[Fragment], dict[str, Any], dict[str, Any]]:
-        """Return this worker's tensors, which are not copied, the facts about all, and those about this worker."""
+    def fragments(
+        self, rank: int, workers: int, with_empty: bool = False
+    ) -> tuple[list[Fragment], dict[str, Any], dict[str, Any]]:
+        """Return this worker's tensors, which are not copied, the facts about all, and those about this worker.
+
+        Parts without elements are left out, except `with_empty`.
+        """
         found: list[Fragment] = []
         sparse: dict[str, list[int]] = {}
         mine: dict[str, Any] = {"fresh": {}}
@@ -126,7 +132,7 @@ class Training:
                     found += _fragments(f"optimizer/{name}", array, sparse, is_shared=not keeps, is_lent=not keeps)
             found += [fragment(f"worker/{rank}/strategy/{name}", each) for name, each in strategy.state().items()]
         facts["sparse"] = sparse
-        return [each for each in found if each.region is None or each.tensor.numel()], facts, mine
+        return [each for each in found if with_empty or each.region is None or each.tensor.numel()], facts, mine
 
     def lend(self, wait: Callable[[], object]) -> None:
         """Call `wait` before the next update of the optimizer states."""
@@ -285,9 +291,17 @@ class Training:
             )
 
 
-def content_of(tensors: dict[str, torch.Tensor], facts: dict[str, Any], step: int = 0) -> Content:
-    """Return the content for `Training.restore` from the result of `Training.copy`, of another process for example."""
-    forms = {name: Form(tuple(each.shape), each.dtype) for name, each in tensors.items()}
+def content_of(
+    tensors: dict[str, torch.Tensor],
+    facts: dict[str, Any],
+    step: int = 0,
+    shapes: Mapping[str, Sequence[int]] = MappingProxyType({}),
+) -> Content:
+    """Return the content for `Training.restore` from the result of `Training.copy`, of another process for example.
+
+    `shapes` has the whole shape of each tensor of which only the part of this worker is given.
+    """
+    forms = {name: Form(tuple(shapes.get(name, each.shape)), each.dtype) for name, each in tensors.items()}
     return Content(step, 1, facts, forms, of_worker=lambda rank: facts.get("worker", {}), tensors=dict(tensors))
 
 

@@ -260,7 +260,7 @@ class GluonSubject(Subject):
     def averages(self) -> list[torch.Tensor]:
         """Return the values of Parameters that are not trained."""
         params = [param for param in self._named() if not param._differentiable and has_values(param)]
-        return [array._data for param in params for array in param.list_data()]
+        return [array._data for param in params if param.placement.is_here for array in param.list_data()]
 
     def waiting(self) -> dict[str, Form]:
         """Return the forms of Parameters without values."""

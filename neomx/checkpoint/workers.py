@@ -78,6 +78,11 @@ class Workers:
         """Raise if the workers do not train one model together, as far as that is known."""
         subject = self._subject
         subject.check()
+        if self.is_elastic and subject.is_ready and subject.holders is not None:
+            raise CheckpointError(
+                f"an elastic job cannot save checkpoints under a layout ({subject.holders.described}): its first "
+                "worker has only a part of the model. Call save_parameters and save_states on all workers instead"
+            )
         if self.size == 1 or not subject.is_ready:
             return
         holders = subject.holders

@@ -69,8 +69,9 @@ class _Message(Work):
 class EngineGroup(_ProcessGroup):  # type: ignore[misc]
     """A `Group` as a process group of torch. Collectives have completed when the call returns."""
 
-    def __init__(self, group: Group) -> None:
-        super().__init__(group.rank, group.size)
+    def __init__(self, group: Group, rank: int | None = None, size: int | None = None) -> None:
+        """`rank` and `size` are what torch sees, if they are not those of the group."""
+        super().__init__(group.rank if rank is None else rank, group.size if size is None else size)
         self.group = group
         self.what = ""  # what the layout exchanges in this group, for errors
         self.messages: dict[int, str] = {}  # the same for messages, by tag
@@ -212,9 +213,17 @@ def _op(opts: Any) -> str:
 
 def _create(options: Any, _: Any = None) -> EngineGroup:
     everyone = session().group
+    if session().generations is not None:  # a layout replaces it by a group whose members change
+        return EngineGroup(everyone, options.group_rank, options.group_size)
     hosts = dict(zip(everyone.ranks, everyone.hosts, strict=True))
     nodes = {rank: hosts[rank] for rank in options.global_ranks_in_group or everyone.ranks}
     return EngineGroup(Group(everyone.world, everyone.store, nodes, f"torch/{options.group_id}"))
+
+
+def open_apart(rank: int, size: int) -> None:
+    """Open torch's default group without contact to other workers, in an elastic job."""
+    if not dist.is_initialized():
+        dist.init_process_group(BACKEND, store=dist.HashStore(), rank=rank, world_size=size)
 
 
 @cache

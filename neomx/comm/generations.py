@@ -17,12 +17,13 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..base import MXNetError
+from .seats import Seats, complete, whole
 from .store import CALLS, THE_STORE, PeerError, StoreClient
 from .world import World, outside
 
@@ -44,6 +45,10 @@ class Expelled(MXNetError):
 
 class Over(MXNetError):
     """The training has ended."""
+
+
+class Unrecoverable(MXNetError):
+    """The workers that are left do not have the whole state of the training."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,8 @@ class Generation:
     training: int | None = None  # the pass in which some member was at a step
     lacking: tuple[int, ...] = ()  # members that have not completed the last of them
     new: tuple[int, ...] = ()  # members that were not in the generation before: they have no state yet
+    seats: Seats = field(default_factory=Seats)  # where they sit in the layout
+    unrecoverable: str = ""  # why nobody can go on; then there are no members
     followers: tuple[int, ...] = ()  # workers that follow the members
     follower_nodes: tuple[int, ...] = ()  # the node of each
     continues: bool = False  # whether members and followers together are those of the generation before, and intact
@@ -89,6 +96,16 @@ class Generation:
     def everyone(self) -> dict[int, int]:
         """The node of each member and of each worker that follows, by its number."""
         return {**self.places, **dict(zip(self.followers, self.follower_nodes, strict=True))}
+
+    @property
+    def sharers(self) -> tuple[int, ...]:
+        """The members among whom samples are divided: all, unless those of a layout have the same samples."""
+        return self.seats.sharers(self.members)
+
+    def sharer(self, member: int) -> int:
+        """Return the one of them that has the samples of a member."""
+        replica = self.seats.replica_of(self.members, member)
+        return replica[self.seats.heads[replica.index(member)]]
 
     def world(self, world: World) -> World:
         """Return the world as a member of this generation sees it."""
@@ -109,7 +126,11 @@ class Generation:
         """Return the generation that was written to the store."""
         said = json.loads(content)
         found: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in said.items()}
-        return Generation(**found)
+        return Generation(**{**found, "seats": _seats(found["seats"])})
+
+
+def _seats(said: Mapping[str, Any]) -> Seats:
+    return Seats(**{**said, "heads": tuple(said["heads"])})
 
 
 class Generations:
@@ -129,6 +150,8 @@ class Generations:
         self._place = ""  # the key of this worker's request to join
         self.stock: Stock | None = None  # memory for the generation that admits this worker
         self._deserted: float | None = None  # since when all members are gone, while this worker waits for them
+        self.seats = Seats()  # of the layout of the program
+        self.seat = 0  # this worker's place in a replica
         if world.limits.joins:
             self.step_aside()
 
@@ -181,6 +204,16 @@ class Generations:
         """Return the epoch in which each worker that waits wants to join; None for any."""
         return [said["epoch"] for said in self._joiners(None).values()]
 
+    def can_admit(self, epoch: int | None) -> bool:
+        """Whether workers wait that can be admitted in an epoch: with a layout, as many as a replica needs."""
+        waiting = [(m, said["place"]) for m, said in self._joiners(None).items() if said["epoch"] in (None, epoch)]
+        room = (self._limits.most - len(self.current.members)) // self.seats.places
+        return bool(complete(waiting, self.seats.places, room))
+
+    def has_asked(self, member: int) -> bool:
+        """Whether a member has asked for the next generation, and takes no part in this one any more."""
+        return self.is_called() and self._store.check([self._key(self.number + 1, "ready", member)])
+
     def call(self) -> None:
         """Make all members ask for the next generation, because this one has noticed a loss."""
         self._store.set(self._key(self.number + 1, "called"), b"")
@@ -193,6 +226,46 @@ class Generations:
         self.admitted = False
 
     # ---- the next generation ----
+
+    def take_seats(self, seats: Seats) -> bool:
+        """Sit in a layout from now on. Return whether the members of the current generation must change for it.
+
+        A worker that was started later waits until a place is free, and takes it.
+        """
+        self.seats = seats
+        is_initial = self._me < self._limits.initial
+        self.seat = self._place_of(self._me, {}, seats) if is_initial else self._claim()
+        if self.admitted and (seats.places == 1 or self.current.members == tuple(range(self._limits.initial))):
+            self.current = replace(self.current, seats=seats)
+        return self.admitted and self.current.seats.places != seats.places
+
+    def _place_of(self, member: int, said: Mapping[str, Any], seats: Seats) -> int:
+        """Return the place of a worker, which may not know the layout yet."""
+        if member < self._limits.initial:
+            return seats.place(member, self._limits.initial // seats.places)
+        return int(said["place"])
+
+    def _claim(self) -> int:
+        """Take the place that the fewest workers have. Waits while all replicas that the job may have are complete."""
+        store, most = self._store, self._limits.most // self.seats.places
+        number = 1
+        while True:
+            self.place()  # raises if nobody trains
+            holders = [0] * self.seats.places
+            gone = store.gone
+            for member in range(self._limits.initial):
+                holders[self._place_of(member, {}, self.seats)] += f"worker {member}" not in gone
+            while store.check([f"elastic/seat/{number}"]):
+                number += 1
+            for each in range(1, number):
+                said = json.loads(store.get(f"elastic/seat/{each}"))
+                holders[said["place"]] += f"worker {said['member']}" not in gone
+            if min(holders) >= most:
+                time.sleep(_LOOK)
+                continue
+            mine = json.dumps({"member": self._me, "place": holders.index(min(holders))})
+            if store.compare_set(f"elastic/seat/{number}", b"", mine) == mine.encode():
+                return holders.index(min(holders))
 
     def begin(self) -> Generation:
         """Return the first generation: the workers that the job started with, except those that are gone already.
@@ -209,7 +282,8 @@ class Generations:
         """Wait until the members agree on the next generation, and return it. Raises Expelled if it is without us."""
         number = self.number + 1
         store = self._store
-        store.set(self._key(number, "ready", self._me), json.dumps({**asdict(status), "node": self._node}))
+        mine = {"node": self._node, "place": self.seat, "seats": asdict(self.seats)}
+        store.set(self._key(number, "ready", self._me), json.dumps({**asdict(status), **mine}))
         since = told = time.monotonic()
         while not store.check([self._key(number)]):
             lacking, awaited = self._decide(number, time.monotonic() - since > self._timeout)
@@ -230,7 +304,8 @@ class Generations:
         """
         store = self._store
         self._place = place = self._place or f"elastic/joiner/{store.add('elastic/joiners', 1)}"
-        store.set(place, json.dumps({"member": self._me, "node": self._node, "epoch": epoch, "follows": follows}))
+        mine = {"member": self._me, "node": self._node, "place": self.seat}
+        store.set(place, json.dumps({**mine, "epoch": epoch, "follows": follows}))
         number = self._newest()
         store.add(CALLS, 1)
         while True:
@@ -238,7 +313,8 @@ class Generations:
                 raise Over("the training has ended")
             if store.check([self._key(number + 1)]):
                 number += 1
-                if self._me in self._read(number).everyone:
+                found = self._read(number)
+                if self._me in found.everyone or found.unrecoverable:
                     store.delete_key(place)
                     return self._take(number)
             elif epoch is not None and self._is_elsewhere(epoch) and not store.check([self._key(number + 1)]):
@@ -267,8 +343,12 @@ class Generations:
         gone = self._store.gone
         if not gone:
             return
-        started = range(self._limits.initial)
-        newest = Generation.read(self._store.get(NOW)).members if self._store.check([NOW]) else started
+        newest: Sequence[int] = range(self._limits.initial)
+        if self._store.check([NOW]):
+            now = Generation.read(self._store.get(NOW))
+            if now.unrecoverable:
+                raise Unrecoverable(now.unrecoverable)
+            newest = now.members
         if not all(f"worker {member}" in gone for member in newest):
             self._deserted = None
         elif self._deserted is None:
@@ -283,7 +363,7 @@ class Generations:
 
     def end(self) -> None:
         """Tell workers that still wait to join that the training has ended."""
-        if self.current.members[0] == self._me:
+        if self.admitted and self.current.members[0] == self._me:
             self._store.compare_set(OVER, b"", b"1")
 
     # ---- deciding ----
@@ -304,7 +384,11 @@ class Generations:
 
     def _take(self, number: int) -> Generation:
         found = self._read(number)
+        if found.unrecoverable:
+            raise Unrecoverable(found.unrecoverable)
         if self._me not in found.everyone:
+            if self._said(number, self._me) is not None and found.seats.places > 1:
+                raise Expelled(f"worker {self._me} has lost a partner in its replica, and waits for its replacement")
             raise Expelled(f"worker {self._me} was not heard from, and the other workers went on without it")
         self.current, self._called, self._calls = found, False, -1
         self.admitted = self._me in found.members
@@ -331,48 +415,84 @@ class Generations:
             raise PeerError("all workers that had the state of the training are gone: start the job again")
         if self._me != min(ready):
             return f"the decision of worker {min(ready)}", key
-        statuses = {
-            member: Status(**{name: v for name, v in each.items() if name != "node"}) for member, each in said.items()
-        }
-        trained = [statuses[member] for member in ready]
-        following = {m: each for m, each in said.items() if m in current.followers and _is_along(statuses[m], trained)}
-        joiners = {member: each for member, each in self._joiners(trained).items() if member not in said}
-        direct = {member: each for member, each in joiners.items() if not _can_follow(each["follows"], trained)}
-        at_step = all(each.epoch is not None for each in trained)
-        complete = [
-            member
-            for member in following
-            if statuses[member].steps >= 0 or at_step and not _can_follow(statuses[member].left, trained)
-        ]
-        members = [*ready, *complete, *direct][: self._limits.most]
-        followers = [member for member in (*following, *joiners) if member not in members]
-        followers = followers[: self._limits.most - len(members)]
+        seats = max((_seats(each["seats"]) for each in ready.values()), key=lambda each: each.places)
+        kept = [member for replica in self._whole(seats, ready) for member in replica]
+        if seats.places > 1 and not kept:
+            self._give_up(number, seats, ready)
+            return "", key
+        blank = [member for member, each in ready.items() if each["steps"] < 0]
+        statuses = {member: _status(each) for member, each in said.items()}
+        here = [statuses[member] for member in ready if member in kept or member in blank]
+        following = [m for m in current.followers if m in said and _is_along(statuses[m], here)]
+        done = [member for member in following if statuses[member].steps >= 0]
+        joiners = {member: each for member, each in self._joiners(here).items() if member not in said}
+        follow = [m for m, each in joiners.items() if seats.places == 1 and _can_follow(each["follows"], here)]
+        if any(each.epoch is None for each in here):  # nobody can tell how many steps are left
+            follow += following
+        else:
+            follow += [member for member in following if _can_follow(statuses[member].left, here)]
+        joiners |= {member: said[member] for member in (*blank, *following)}
+        if seats.places > 1:  # what is left of a replica may be part of a new one
+            epochs = {each.epoch for each in here}
+            joiners |= {m: s for m, s in ready.items() if m not in kept and {s["epoch"]} == epochs != {None}}
+        kept += done
+        waiting = [(m, self._place_of(m, each, seats)) for m, each in joiners.items() if m not in (*kept, *follow)]
+        added = complete(waiting, seats.places, (self._limits.most - len(kept)) // seats.places)
+        members = seats.members([*self._whole(seats, ready), *((member,) for member in done), *added])
+        followers = tuple(sorted(member for member in follow if member not in members))
+        followers = followers[: max(0, self._limits.most - len(members))]
         if len(members) < self._limits.least and not late:
             return f"more workers: there are {len(members)} of at least {self._limits.least}", key
-        steps, divisor = agreed(trained)
+        steps, divisor = agreed(here)
         nodes = {member: int(each["node"]) for member, each in (said | joiners).items()}
-        new = [member for member in members if member not in said or statuses[member].steps < 0]
-        calls = max(each.calls for each in trained if each.steps >= 0)
+        new = [member for member in members if member not in kept]
+        calls = max(each.calls for each in here if each.steps >= 0)
         is_intact = len(said) == len(current.everyone) and all(each.intact for each in statuses.values())
         made = Generation(
             number,
-            tuple(members),
+            members,
             tuple(nodes[each] for each in members),
             steps,
             divisor,
             calls,
-            max(each.passes for each in trained),
-            max((each.training for each in trained if each.training is not None), default=None),
-            tuple(member for member in ready if member not in new and ready[member]["calls"] < calls),
+            max(each.passes for each in here),
+            max((each.training for each in here if each.training is not None), default=None),
+            tuple(member for member in kept if said[member]["calls"] < calls),
             tuple(new),
-            tuple(followers),
-            tuple(nodes[each] for each in followers),
-            is_intact and [*members, *followers] == list(current.everyone),
+            seats,
+            followers=followers,
+            follower_nodes=tuple(nodes[each] for each in followers),
+            continues=is_intact and [*members, *followers] == list(current.everyone),
         )
-        content = json.dumps(asdict(made))
-        if self._store.compare_set(key, b"", content) == content.encode():
-            self._publish(content)
+        self._write(made)
         return "", key
+
+    def _whole(self, seats: Seats, ready: Mapping[int, Mapping[str, Any]]) -> list[tuple[int, ...]]:
+        """Return the replicas of which all members are ready and have the state of the training."""
+        current = self.current
+        # Before the layout was known, the workers had the numbers of their ranks.
+        before = current.members if current.seats.places == seats.places else range(self._limits.initial)
+        return whole(seats.replicas(before), [member for member, each in ready.items() if each["steps"] >= 0])
+
+    def _give_up(self, number: int, seats: Seats, ready: Mapping[int, object]) -> None:
+        """Write that nobody can go on, because no replica is complete."""
+        lost = [member for member in self.current.members if member not in ready]
+        self._write(
+            Generation(
+                number,
+                (),
+                (),
+                seats=seats,
+                unrecoverable=f"no complete replica of the layout {seats.layout} is left after the loss of workers "
+                f"{', '.join(map(str, lost))}: nobody has their parts of the model. Start the job again, from a "
+                "checkpoint if there is one",
+            )
+        )
+
+    def _write(self, made: Generation) -> None:
+        content = json.dumps(asdict(made))
+        if self._store.compare_set(self._key(made.number), b"", content) == content.encode():
+            self._publish(content)
 
     def _publish(self, content: str) -> None:
         before = self._store.get(NOW) if self._store.check([NOW]) else b""
@@ -397,6 +517,10 @@ class Generations:
             if statuses is None or all(s.epoch is not None and said["epoch"] in (None, s.epoch) for s in statuses):
                 found[int(said["member"])] = said
         return found
+
+
+def _status(said: Mapping[str, Any]) -> Status:
+    return Status(**{name: value for name, value in said.items() if name not in ("node", "place", "seats")})
 
 
 def _is_along(follower: Status, members: list[Status]) -> bool:

@@ -17,7 +17,7 @@ import torch
 from . import memory
 from .flat import call_note, dense, packs, put_back, reducible, whole
 from .generations import Generations
-from .membership import Membership
+from .membership import Choose, Membership
 from .messages import Messages
 from .network import Network
 from .staging import Stager, Staging
@@ -45,19 +45,20 @@ class Group:
         name: str = "all",
         tasks: list[str] | None = None,
         generations: Generations | None = None,
+        choose: Choose | None = None,
         with_followers: bool = False,
     ) -> None:
         """`nodes` maps the members' ranks in the world, in the order of the group, to the host of each.
 
         `tasks` names the current tasks of the members. A member that fails in a task but keeps running counts as gone
         for this group and for groups made from it, which share the list. With `generations`, the group always has the
-        members of the current generation, and those that follow them if told so. It opens at its first call in each.
+        members of the current generation, or those that `choose` returns. `with_followers` adds those that follow them.
+        It opens at its first call in each.
         """
         self.store, self.name = store, name
-        self._generations, self._with_followers = generations, with_followers
-        self._members = Membership(
-            world, store, nodes, name, [] if tasks is None else tasks, generations, with_followers
-        )
+        self._generations, self._choose, self._with_followers = generations, choose, with_followers
+        how = (generations, choose, with_followers)
+        self._members = Membership(world, store, nodes, name, [] if tasks is None else tasks, *how)
         self._made: Counter[str] = Counter()
         self._closed = False
         self._is_open = False
@@ -182,8 +183,9 @@ class Group:
         """
         members, generations = self._current(), self._generations
         follow = with_followers or self._with_followers
-        nodes = members.nodes if generations is None else generations.places(follow)
-        return Group(members.world, self.store, nodes, self._numbered(name), self.tasks, generations, follow)
+        nodes = members.nodes if generations is None or self._choose else generations.places(follow)
+        name = self._numbered(name)
+        return Group(members.world, self.store, nodes, name, self.tasks, generations, self._choose, follow)
 
     def _numbered(self, name: str) -> str:
         self._made[name] += 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 import torch.distributed as dist
 
 from ..base import MXNetError
-from .generations import Generations
+from .generations import Generation, Generations
 from .memory import FIRST, Creator
 from .network import Broken, Network
 from .session import gloo_device, lazy_gloo_device, warn_once
@@ -19,6 +19,8 @@ from .torch_store import TorchStore
 from .transport import Absent, Check, Late, Mismatch
 from .waiting import Stuck
 from .world import World
+
+Choose = Callable[[Generation], dict[int, int]]  # the nodes of some members of a generation, by their numbers
 
 _GLANCE = 0.1  # in an elastic job, whose workers go on when one is lost
 _SLOW = ". If a worker is only slow, raise --timeout. Ctrl-C shows where every worker is"
@@ -47,10 +49,12 @@ class Membership:
         name: str,
         tasks: list[str],
         generations: Generations | None = None,
+        choose: Choose | None = None,
         with_followers: bool = False,
     ) -> None:
         self.world, self._store, self.name, self.tasks = world, store, name, tasks
-        self._generations = generations  # of an elastic job, if the group has all workers
+        self._generations = generations  # of an elastic job, if the members change with them
+        self._choose = choose  # which members of a generation the group has: all if None
         self._with_followers = with_followers  # whether it also has those that follow them
         self.generation = 0 if generations is None else generations.number
         self.opened_in = self.generation  # the generation in which it has these members for the first time
@@ -83,7 +87,8 @@ class Membership:
         """Consist of the members of the current generation from now on."""
         self.close()
         self.world = generations.world(self.world)
-        self._enrol(generations.places(self._with_followers))
+        places = generations.places(self._with_followers)
+        self._enrol(places if self._choose is None else self._choose(generations.current))
         self.generation = self.opened_in = generations.number
         self.failed, self._meetings = "", 0
 
@@ -154,7 +159,8 @@ class Membership:
 
     def key(self, *parts: object) -> str:
         """Return a key in the store for this generation of the group."""
-        return "/".join(map(str, (f"g{self.generation}", self.name, *parts)))
+        among = () if self._choose is None else (f"of {self.ranks[0]}",)  # other members have a group of this name
+        return "/".join(map(str, (f"g{self.generation}", self.name, *among, *parts)))
 
     def set(self, key: str, value: bytes | str) -> None:
         """Set a value for the other members."""
@@ -199,13 +205,19 @@ class Membership:
         """Raise if the wait can never end. Unless `known`, it is unknown which of `late` the wait depends on."""
         if not self.tasks:  # with tasks, ranks are relative to a subset of workers
             self.store.waits(self.world.number).look(lambda: [self.ranks[member] for member in late()], known)
-        if self._generations is not None:
-            self._check_generation(self._generations)
+        generations = self._generations
+        if generations is not None and self._choose is None:
+            self._check_generation(generations)
             return
+        if generations is not None and generations.number != self.generation:
+            raise _Gone([])
         gone = self.store.gone  # read before `late`: a member that arrived and then left is not late
         if not gone:
             return
-        lost = [member for member in late() if self._is_gone(member)]
+        missing = late()
+        lost = [member for member in missing if self._is_gone(member)]
+        if generations is not None:  # those that have noticed a loss do not come any more
+            lost += [member for member in missing if generations.has_asked(self.ranks[member])]
         if lost or THE_STORE in gone:
             raise _Gone(lost)
 

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 
 from ..process import state
+from .seats import Seats
 from .store import PeerError
 
 
@@ -39,6 +40,33 @@ class Transaction(Protocol):
     def begin_at(self, steps: int) -> None:
         """Continue a training that has made so many steps."""
 
+    # ---- layouts, whose workers exchange values in forward and backward ----
+
+    def take_seats(self, seats: Seats) -> None:
+        """Sit in a layout, with all workers that use it."""
+
+    def interrupt(self, error: PeerError) -> None:
+        """Go on after a loss in a call among some workers.
+
+        While a batch is trained, this worker is adrift until its step drops the batch. Otherwise the workers agree at
+        once who goes on.
+        """
+
+    def expect_step(self) -> None:
+        """Note that the current batch ends with a step."""
+
+    @property
+    def is_adrift(self) -> bool:
+        """Whether calls among some workers have no result, because this worker does not train with others now."""
+
+    @property
+    def is_training(self) -> bool:
+        """Whether this worker is in a batch that ends with a step."""
+
+    @property
+    def is_updating(self) -> bool:
+        """Whether this worker updates its weights, which it cannot undo."""
+
     @property
     def survives(self) -> bool:
         """Whether the loss of a worker is not an error."""
@@ -59,7 +87,7 @@ class Transaction(Protocol):
 class _Fixed:
     """The steps of a job that needs all of its workers."""
 
-    survives = False
+    survives = is_adrift = is_training = is_updating = False
     position = -1
     shares = steps = 0
 
@@ -77,6 +105,15 @@ class _Fixed:
         pass
 
     def begin_at(self, steps: int) -> None:
+        pass
+
+    def take_seats(self, seats: Seats) -> None:
+        pass
+
+    def interrupt(self, error: PeerError) -> None:
+        raise error
+
+    def expect_step(self) -> None:
         pass
 
 

@@ -161,6 +161,12 @@ def outside(world: World) -> World:
     return replace(world, rank=world.limits.initial, size=world.limits.initial + 1)
 
 
+def replaced_share(world: World, rank: int, size: int, initial: int) -> World:
+    """Return the world as data that is divided among fewer than all workers sees it: this one's rank among those."""
+    limits = world.limits and replace(world.limits, initial=initial)
+    return replace(world, rank=rank, size=size, limits=limits)
+
+
 def _limits(environ: Mapping[str, str]) -> Limits | None:
     if environ.get("NEOMX_ELASTIC") != "1":
         return None

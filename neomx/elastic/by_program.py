@@ -11,6 +11,7 @@ import torch
 from ..base import MXNetError
 from ..comm import session
 from ..comm.generations import Generations
+from ..comm.seats import Seats
 from ..comm.store import PeerError
 from ..process import state
 from .training import Elastic, running
@@ -22,6 +23,7 @@ class ByProgram:
     """The transaction of such a part: a loss raises `failure` in all calls of all workers, which then `regroup`."""
 
     survives = True
+    is_adrift = is_training = is_updating = False
     position = -1
     shares = 0
 
@@ -57,6 +59,17 @@ class ByProgram:
 
     def passed(self) -> None:
         """Do nothing: the program itself says where it continues."""
+
+    def take_seats(self, seats: Seats) -> None:
+        """Raise: the program restores its state, but has only a part of it."""
+        raise MXNetError("functions that restart after a loss cannot use a layout. Use the loop of mx.elastic.epochs")
+
+    def interrupt(self, error: PeerError) -> None:
+        """Raise the error as the program expects it."""
+        self.recover(error)
+
+    def expect_step(self) -> None:
+        """Do nothing: each call raises after a loss."""
 
     def begin_at(self, steps: int) -> None:
         """Continue a training that has made so many steps."""

@@ -23,13 +23,18 @@ DTYPES = {
 }
 
 
-def members_of(opened: Session, generation: Generation, receivers: Sequence[int]) -> Group | None:
-    """Open the group of the worker that hands over, the first, and those that receive. None on the other workers."""
+def members_of(
+    opened: Session, generation: Generation, receivers: Sequence[int], among: Sequence[int] | None = None
+) -> Group | None:
+    """Open the group of the worker that hands over, the first, and those that receive. None on the other workers.
+
+    `among` are those that may hand over: by default all members of the generation.
+    """
     places = generation.places
     without = {*generation.new, *receivers, *generation.lacking}
-    source = next(member for member in generation.members if member not in without)
+    source = next(member for member in among or generation.members if member not in without)
     members = [source, *receivers]
-    if opened.world.number not in members:
+    if not receivers or opened.world.number not in members:
         return None
     nodes = {member: places[member] for member in members}
     return Group(opened.world, opened.store, nodes, f"from {source} to {receivers} in generation {generation.number}")
@@ -48,22 +53,25 @@ def check_trainers(theirs: Collection[int], own: Collection[int]) -> None:
 def give(group: Group, trainings: Mapping[int, Training], facts: dict[str, Any]) -> None:
     """Send the states of trainings, by number, to the other members."""
     tensors, known = {_RANDOM: torch.get_rng_state()}, {}
+    shapes: dict[str, list[int]] = {}  # of whole tensors of which these workers have a part
     for number, training in trainings.items():
-        fragments, known[str(number)], _ = training.fragments(0, 1)
+        fragments, known[str(number)], _ = training.fragments(0, 1, with_empty=True)
         # Gradients and residuals of compression belong to the worker that computed them.
         kept = [each for each in fragments if not each.name.startswith("worker/")]
         tensors |= {f"{number}/{each.name}": each.tensor.detach().cpu() for each in kept}
-    give_tensors(group, tensors, {"trainings": known, "elastic": facts})
+        shapes |= {f"{number}/{each.name}": list(each.shape) for each in kept if each.region is not None}
+    give_tensors(group, tensors, {"trainings": known, "elastic": facts, "shapes": shapes})
 
 
-def take(group: Group) -> tuple[dict[int, Content], dict[str, Any]]:
-    """Receive the states from the first member, and seed the random generators differently on each worker."""
+def take(group: Group, seed: int) -> tuple[dict[int, Content], dict[str, Any]]:
+    """Receive the states from the first member, and seed the random generators with them and with `seed`."""
     tensors, facts = take_tensors(group)
-    reseed({"torch": tensors.pop(_RANDOM)}, group.ranks[group.rank])
+    reseed({"torch": tensors.pop(_RANDOM)}, seed)
     found = {}
     for number, known in facts["trainings"].items():
         own = {name.partition("/")[2]: each for name, each in tensors.items() if name.startswith(f"{number}/")}
-        found[int(number)] = content_of(own, known, int(facts["elastic"]["steps"]))
+        whole = {name: facts["shapes"][f"{number}/{name}"] for name in own if f"{number}/{name}" in facts["shapes"]}
+        found[int(number)] = content_of(own, known, int(facts["elastic"]["steps"]), whole)
     return found, facts["elastic"]
 
 

@@ -71,7 +71,7 @@ class Joining:
         self._heard, self._asked = store.calls, now
         waiting = self._generations.waiting()
         self._asks = bool(waiting)
-        self._admits = self._generations.has_room and any(each in (None, epoch) for each in waiting)
+        self._admits = self._generations.can_admit(epoch)
         return self._admits
 
     def look_again(self) -> None:
@@ -90,13 +90,16 @@ class Joining:
 
     def hand_over(self, generation: Generation) -> None:
         """Hand the state of the training over to the new members of a generation. All of its members call this."""
-        group = handover.members_of(session.session(), generation, generation.new)
+        opened, seats = session.session(), generation.seats
+        me = opened.world.number
+        beside = seats.beside(generation.members, me)  # those that have the same part of the model
+        group = handover.members_of(opened, generation, [each for each in generation.new if each in beside], beside)
         if group is None:
             return
         if group.rank == 0:
             handover.give(group, self.trainings(), self._training.facts())
         else:
-            self._take(group)
+            self._take(group, seats.replica_of(generation.members, me)[0])
         group.close()
 
     def trainings(self) -> dict[int, Training]:
@@ -106,9 +109,9 @@ class Joining:
 
     # ---- in a worker that joins ----
 
-    def _take(self, group: handover.Group) -> None:
+    def _take(self, group: handover.Group, seed: int) -> None:
         trainings = self.trainings()
-        contents, facts = handover.take(group)
+        contents, facts = handover.take(group, seed)
         handover.check_trainers(contents, trainings)
         for number, content in contents.items():
             trainings[number].restore(content)
@@ -207,7 +210,7 @@ class Joining:
 
     def unneeded(self) -> SystemExit:
         """The normal end of a worker that the others did not need."""
-        self._generations.step_aside()
         _log.info("the training has ended, and this worker was not needed")
+        self._generations.step_aside()  # the end of the program waits for no others
         self._generations.store.leave()
         return SystemExit(0)

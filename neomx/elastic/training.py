@@ -8,18 +8,20 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from .. import process
+from ..autograd import is_recording
 from ..base import MXNetError
 from ..checkpoint.automatic import epochs as saved_epochs
 from ..comm import session
-from ..comm.generations import Expelled, Generation, Generations, Status
+from ..comm.generations import Expelled, Generation, Generations, Over, Status
 from ..comm.rounds import Rounds
+from ..comm.seats import Seats
 from ..comm.store import PeerError
 from ..comm.transaction import Transaction
 from ..comm.world import discover
@@ -78,6 +80,9 @@ class Elastic:
         self._is_told = False  # whether it was logged that the samples are not dealt
         self._parts = 0  # parts of the program, so far, that restore their state themselves
         self._part: int | None = None  # the number of the current one, below 0
+        self._broken: PeerError | None = None  # a loss that the step of this batch has not heard of yet
+        self._expects_step = False  # whether the current batch ends with a step, as the program has said
+        self.is_updating = False
         self._follow()
 
     def _follow(self) -> None:
@@ -131,6 +136,7 @@ class Elastic:
         if self._rehearsed is not None and self._inside:
             self._join(self._rehearsed, ends_step)
             return False
+        self._expects_step = True
         rounds = self._rounds
         if self._generations.follows:
             self._step_along(attempt, apply, ends_step)
@@ -139,6 +145,8 @@ class Elastic:
         generation: Generation | None = None
         try:
             self._train()
+            if self._broken is not None:
+                raise self._broken
             divisor = attempt()
             if ends_step:
                 holds = True
@@ -150,7 +158,12 @@ class Elastic:
                 return False
         if ends_step:
             self._keep_copy()
-        apply(self._scaled(divisor) if ends_step else divisor)
+        self._expects_step = False
+        self.is_updating = ends_step
+        try:
+            apply(self._scaled(divisor) if ends_step else divisor)
+        finally:
+            self.is_updating = False
         if ends_step:
             self._commit(generation)
         return True
@@ -207,6 +220,44 @@ class Elastic:
         if ends_step:
             self._rounds.vote()
         apply(self._scaled(divisor) if ends_step else divisor)
+
+    # ---- layouts ----
+
+    def take_seats(self, seats: Seats) -> None:
+        """Sit in a layout, with all workers that use it."""
+        try:
+            if self._generations.take_seats(seats):
+                self.recover(PeerError("the workers take their places in a layout"))
+        except Over:
+            raise self.joining.unneeded() from None
+
+    def expect_step(self) -> None:
+        """Note that the current batch ends with a step."""
+        self._expects_step = True
+
+    @property
+    def is_training(self) -> bool:
+        """Whether this worker is in a batch that ends with a step."""
+        if self._expects_step or is_recording() or torch._C._current_graph_task_id() >= 0:
+            return True
+        return self._is_in_batch and bool(self._inside) and self._inside[-1] is self._active
+
+    @property
+    def is_adrift(self) -> bool:
+        """Whether calls among some workers have no result, because this worker does not train with others now."""
+        return self._skips or not self._generations.admitted or self._broken is not None and self.is_training
+
+    def interrupt(self, error: PeerError) -> None:
+        """Go on after a loss in a call among some workers: drop the batch in its step, or recover at once."""
+        if self.is_training:
+            self._broken = error
+        else:
+            self.recover(error)
+
+    def _mend(self) -> None:
+        """Recover from a loss after the last step of a batch, at its end."""
+        if self._broken is not None:
+            self.recover(self._broken)
 
     def _train(self) -> None:
         """Note that the innermost loader that the program is iterating has the training data.
@@ -355,7 +406,7 @@ class Elastic:
     def _deal_again(self, generation: Generation) -> None:
         """Divide the samples that are not trained yet, and those that lost workers should have evaluated."""
         self._pass_boundary()
-        now, me = generation.members, session.session().world.number
+        now, me = generation.sharers, generation.sharer(session.session().world.number)
         for loader in self._inside:
             each = loader.current_pass
             if each is None:
@@ -385,8 +436,11 @@ class Elastic:
         generations, began = self._generations, time.perf_counter()
         before = generations.current
         self._end_sending()
+        self._broken, self._expects_step = None, False
         while True:
             try:
+                if not (generations.admitted or generations.follows):
+                    raise Expelled(f"worker {session.session().world.number} does not train with the others")
                 if loss is not None:
                     generations.call()
                     for stepper in self._rounds.steppers:
@@ -406,7 +460,9 @@ class Elastic:
                 wait_for_store(error)
         self._admitting = False
         self.joining.look_again()
-        self._history.append((found.passes, found.training, before.members))
+        if session.session().world.number in found.new:
+            self.steps = BLANK
+        self._history.append((found.passes, found.training, before.sharers))
         self._report(before, found, time.perf_counter() - began)
         return found
 
@@ -416,9 +472,7 @@ class Elastic:
         follows = [member for member in now.followers if member not in before.followers]
         if now.members[0] == session.session().world.number:
             gone = session.session().store.gone  # type: ignore[union-attr]
-            said = [
-                f"worker {member} is lost ({gone.get(f'worker {member}', 'it does not answer')})" for member in lost
-            ]
+            said = [f"worker {member} is lost ({_why(gone, now, member)})" for member in lost]
             said += [f"worker {member} joins" for member in joined]
             said += [f"worker {member} follows" for member in follows]
             after = "" if self._part is not None else f" after step {now.steps}"
@@ -637,11 +691,12 @@ class Elastic:
         since = self._members_since(self._begun)
         self._members[id(begun)] = since
         if len(since) > 1:
-            begun.inherit(since, session.session().world.number, anew=True)
+            now = self._generations.current
+            begun.inherit(since, now.sharer(session.session().world.number), anew=True)
 
     def _members_since(self, number: int) -> list[tuple[int, ...]]:
         """Return the members when some worker began a pass, which may not train, and after each change since."""
-        found = [self._generations.current.members]
+        found = [self._generations.current.sharers]
         for passes, training, members in reversed(self._history):
             if passes < number or training == number:
                 break
@@ -672,6 +727,7 @@ class Elastic:
             self._pass_boundary()
 
     def _end_batch(self, loader: DataLoader) -> None:
+        self._mend()
         self._leave_batch(loader)
         if self._ahead is not None and loader is self._active:
             if not self._since_step:  # otherwise the program accumulates gradients of several batches
@@ -689,6 +745,12 @@ class Elastic:
         if generation.members != before:
             self._deal_again(generation)
         self._settle(generation)
+
+
+def _why(gone: Mapping[str, str], now: Generation, member: int) -> str:
+    """Return why a member does not go on."""
+    alone = "it waits for new partners in its replica" if now.seats.places > 1 else "it does not answer"
+    return gone.get(f"worker {member}", alone)
 
 
 def running() -> Elastic | None:

@@ -202,7 +202,7 @@ class Job:
     def _check_layout(self) -> None:
         if self.layout is None:
             return
-        from ..parallel.dimensions import registered  # imported only if a layout is used
+        from ..parallel.dimensions import check_elastic, registered  # imported only if a layout is used
         from ..parallel.layout import check_workers
 
         degrees = _degrees(self.layout)
@@ -213,8 +213,15 @@ class Job:
                 say(f"--layout {self.layout}: {why}")
         try:
             check_workers(degrees, self.most)
+            if self.elastic is not None:
+                check_elastic(degrees)
         except MXNetError as error:
             raise ConfigurationError(f"--layout {self.layout}: {error}") from None
+        if self.elastic is not None and self.saving.directory is not None:
+            raise ConfigurationError(
+                f"--layout {self.layout}: an elastic job cannot save checkpoints under a layout yet: leave out "
+                "--checkpoint or --elastic"
+            )
 
     @property
     def local_workers(self) -> int:

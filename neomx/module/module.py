@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import optimizer as opt
 from ..base import MXNetError
+from ..comm.transaction import transaction
 from ..context import Context, cpu
 from ..events import emit, heard
 from ..executor import check_array
@@ -373,7 +374,9 @@ class Module(BaseModule):
         emit("trainer", trainer=self)
 
     def _make_optimizer(self, optimizer: Any, params: Any, strategy: StepStrategy) -> opt.Optimizer:
-        scale = 1.0 / (self._exec_group.batch_size * strategy.workers)
+        # In an elastic job, the batch of all workers is that of its start, even if some were lost before this call.
+        workers = transaction().shares if strategy.survives and transaction().shares else strategy.workers
+        scale = 1.0 / (self._exec_group.batch_size * workers)
         count = len(self._context) if strategy.splits else 1
         names: dict[Any, str] = {i * count + k: name for k in range(count) for i, name in enumerate(self._param_names)}
         if isinstance(optimizer, str):
@@ -584,8 +587,8 @@ def _described(batch: Any, data: list[DataDesc], labels: list[DataDesc] | None) 
     if getattr(batch, "provide_label", None):
         return new_data, batch.provide_label
     given = getattr(batch, "label", None)
-    if given:
-        return new_data, _like(labels or [], given)
+    if given and labels:
+        return new_data, _like(labels, given)
     return new_data, _without_labels(new_data, data, labels)
 
 

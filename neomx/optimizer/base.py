@@ -179,6 +179,11 @@ class Optimizer:
         """The current learning rate, without the multipliers of parameters."""
         return self.lr if self.lr_scheduler is None else self.lr_scheduler(self.num_update)
 
+    @property
+    def current_rate(self) -> float:
+        """The learning rate with the factor of the number of workers, without multipliers."""
+        return self.learning_rate * self.rate_factor
+
     def set_learning_rate(self, lr: float) -> None:
         """Set the learning rate. Raise if a scheduler controls it."""
         if self.lr_scheduler is not None:
@@ -216,7 +221,7 @@ class Optimizer:
         return {name: float(attributes[name][key]) for name in names if key in attributes.get(name, ())}
 
     def _get_lrs(self, indices: Sequence[Index]) -> list[float]:
-        lr = self.learning_rate * self.rate_factor
+        lr = self.current_rate
         return [lr * each for each in self._multipliers(indices, "lr_mult")]
 
     def _get_lr(self, index: Index) -> float:
@@ -263,7 +268,7 @@ class Optimizer:
     def begin_updates(self, indices: Sequence[Index]) -> float:
         """Count an update of each parameter and return the learning rate for it, without multipliers."""
         self._update_count(indices)
-        return self.learning_rate
+        return self.current_rate
 
     # ---- helpers for subclasses ----
 

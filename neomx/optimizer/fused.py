@@ -165,7 +165,7 @@ class Fused:
         if not plan.indices:
             return plan.rest
         optimizer._update_count(plan.indices)
-        lr = optimizer.learning_rate
+        lr = optimizer.current_rate
         # `.data` bypasses torch's version counter: backward may still need the leaf, as in MXNet.
         leaves = [weights[i]._data.data for i in plan.positions]
         copies = [None if master is None else master._data for master in plan.masters]

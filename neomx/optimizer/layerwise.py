@@ -57,7 +57,7 @@ class LARS(MasterLast):
         return zeros_of(weight, weight.stype if self.lazy_update else "default")
 
     def _get_lrs(self, indices: Any) -> list[float]:
-        lr = self.learning_rate * self.rate_factor
+        lr = self.current_rate
         self.last_lr = lr if self.cur_lr is None else self.cur_lr
         self.cur_lr = lr
         return [lr * each for each in self._multipliers(indices, "lr_mult")]
@@ -127,7 +127,7 @@ class LBSGD(Optimizer):
 
     def begin_updates(self, indices: Sequence[Index]) -> float:
         """Count an update of each parameter and return the rate before it, as in MXNet."""
-        lr = self.learning_rate
+        lr = self.current_rate
         self._update_count(indices)
         return lr
 

@@ -24,6 +24,7 @@ from .layout import Layout, check_layout
 from .model import Model, check_model, module_of, parameters_of
 from .module import laid_out
 from .placement import Divided
+from .replicas import check_elastic
 from .workers import LayoutWorkers
 
 SHARDS = ("full", "grads", "optimizer")
@@ -69,8 +70,9 @@ def check(net: Model, layout: Layout, shard: str | None) -> str | None:
     """Raise if the layout does not suit the model. Return what is sharded."""
     check_model(net)
     check_layout(layout)
-    layout.check(session().world.size)
+    layout.check(session().world.initial)
     shard = check_shard(layout, shard)
+    check_elastic(net, layout, shard)
     if not isinstance(net, Block) and shard == "optimizer" and any(each.divides_parameters for each in layout.used):
         raise MXNetError(
             f"layout {layout}: for torch modules, shard='optimizer' uses ZeroRedundancyOptimizer, which supports only "

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from math import prod
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import torch
 
-from ..base import suggest
+from ..base import MXNetError, suggest
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from .model import Model
 
+_ELASTIC = ("data", "shard", "tensor", "pipeline")
 Plan: TypeAlias = Mapping[str, str] | str  # for tensor parallelism: {name pattern: style}, or 'auto'
 
 
@@ -108,6 +110,22 @@ def parse_degrees(text: str) -> dict[str, int]:
         degrees[name] = int(degree)
         check_degree(name, degrees[name])
     return degrees
+
+
+def check_elastic(degrees: Mapping[str, int]) -> None:
+    """Raise if a layout cannot go on after the loss of a worker, in an elastic job."""
+    text = ",".join(f"{name}={degree}" for name, degree in degrees.items())
+    own = [name for name, degree in degrees.items() if degree > 1 and name not in _ELASTIC]
+    if own:
+        raise MXNetError(
+            f"layout {text}: an elastic job supports the dimensions {', '.join(_ELASTIC)}, not {', '.join(own)}. Start "
+            "the job without --elastic"
+        )
+    if prod(degrees.values()) > 1 == degrees.get("data", 1):
+        raise MXNetError(
+            f"layout {text}: an elastic job needs data=2 or more, because the loss of a worker takes its replica of "
+            "the model out, and another one must be left. Start the job without --elastic, and save checkpoints"
+        )
 
 
 def equation(degrees: Mapping[str, int]) -> tuple[str, str]:

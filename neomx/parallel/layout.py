@@ -14,6 +14,7 @@ from ..comm.session import session
 from ..gluon.data.shard import ShardedDataset
 from ..process import state
 from .dimensions import Dimension, check_degree, equation, find_dimension, in_mesh, parse_degrees, registered
+from .replicas import LayoutGroup, Sharers, take_seats
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -62,7 +63,7 @@ class Layout:
         """Return the layout passed to `neomx run --layout`. Without one, all workers process different samples."""
         state.layout_read = True
         text = os.environ.get(VARIABLE)
-        return cls(data=session().world.size) if text is None else cls.parse(text)
+        return cls(data=session().world.initial) if text is None else cls.parse(text)
 
     def __str__(self) -> str:
         return ",".join(f"{name}={degree}" for name, degree in self._degrees.items()) or "data=1"
@@ -105,7 +106,9 @@ class Layout:
 
     def coordinates(self, rank: int | None = None) -> dict[str, int]:
         """Return the coordinates of a worker along each dimension, in mesh order. The default is this worker."""
-        rank = session().world.rank if rank is None else rank
+        if rank is None:
+            layout, here = self.now()
+            return layout.coordinates(here)
         numbers: dict[str, int] = {}
         for name, degree in reversed(self.degrees.items()):
             rank, numbers[name] = divmod(rank, degree)
@@ -113,8 +116,29 @@ class Layout:
 
     def peers(self, *names: str) -> list[int]:
         """Return the ranks of the workers that differ from this one only along these dimensions, including this one."""
-        fixed = {name: number for name, number in self.coordinates().items() if name not in names}
+        return self.now()[0].peers_of(self.coordinates(), *names)
+
+    def peers_of(self, coordinates: Mapping[str, int], *names: str) -> list[int]:
+        """Return the same for the worker at some coordinates."""
+        fixed = {name: number for name, number in coordinates.items() if name not in names}
         return [rank for rank in range(self.size) if fixed.items() <= self.coordinates(rank).items()]
+
+    def with_data(self, replicas: int) -> Layout:
+        """Return the same layout with another number of replicas."""
+        return Layout(**{**self._degrees, "data": replicas})
+
+    def now(self) -> tuple[Layout, int]:
+        """Return the layout of the replicas that train now, and the rank of this worker in it.
+
+        Both change in an elastic job.
+        """
+        generations = take_seats(self)
+        if generations is None:
+            return self, session().world.rank
+        if not generations.admitted:
+            return self, generations.seats.rank(0, generations.seat, self.data)
+        now = generations.current
+        return self.with_data(len(now.members) // now.seats.places), session().world.rank
 
     @property
     def model_dimensions(self) -> tuple[str, ...]:
@@ -146,19 +170,26 @@ class Layout:
     @property
     def batch_rank(self) -> int:
         """The index of this worker's share of each batch. Workers that compute together have the same share."""
-        at, coordinates = 0, self.coordinates()
+        at, coordinates, layout = 0, self.coordinates(), self.now()[0]
         for each in in_mesh():
             if each.splits_samples:
-                at = at * self.degree(each.name) + coordinates[each.name]
+                at = at * layout.degree(each.name) + coordinates[each.name]
         return at
 
     @property
     def batch_size(self) -> int:
         """The number of shares of a batch."""
+        return self.now()[0].initial_batch_size
+
+    @property
+    def initial_batch_size(self) -> int:
+        """The number of shares of a batch at the start of the job."""
         return self.degree(*(each.name for each in in_mesh() if each.splits_samples))
 
     def share(self, dataset: Any, shuffle: bool = False, seed: int = 0) -> ShardedDataset:
         """Return this worker's share of a dataset, as `mx.dist.shard` does. Workers that compute together share it."""
+        if session().generations is not None:
+            return ShardedDataset(dataset, shuffle, seed, workers=Sharers(self))
         return ShardedDataset(dataset, shuffle, seed, self.batch_rank, self.batch_size)
 
     # ---- the mesh ----
@@ -166,7 +197,7 @@ class Layout:
     def mesh(self) -> DeviceMesh:
         """torch's DeviceMesh of all workers, with every dimension by its name."""
         opened = session()
-        self.check(opened.world.size)
+        self.check(opened.world.initial)
         if not opened.is_whole:  # torch creates the groups of a mesh with all processes
             raise MXNetError(
                 f"layout {self}: a layout needs all workers of the job, but a task of mx.parallel.tasks has only some. "
@@ -175,7 +206,7 @@ class Layout:
         kept: dict[tuple[tuple[str, int], ...], DeviceMesh] = opened.kept.setdefault("meshes", {})
         key = tuple(self.degrees.items())
         if key not in kept:  # its groups are created once
-            kept[key] = _make_mesh(self.degrees)
+            kept[key] = _make_mesh(self)
         return kept[key]
 
 
@@ -204,12 +235,17 @@ def backend() -> str | None:
     return None if torch.cuda.is_available() else name
 
 
-def _make_mesh(degrees: Mapping[str, int]) -> DeviceMesh:
+def _make_mesh(layout: Layout) -> DeviceMesh:
     from torch.distributed.device_mesh import init_device_mesh
 
-    from ..comm.engine import EngineGroup
+    from ..comm.engine import EngineGroup, open_apart
 
+    degrees, is_elastic = layout.degrees, take_seats(layout) is not None
     names, ours = tuple(degrees), backend()
+    if is_elastic:  # torch's ranks never change: those of a worker with this place at the start
+        generations = session().generations
+        assert generations is not None
+        open_apart(generations.seats.rank(0, generations.seat, layout.data), layout.size)
     mesh = init_device_mesh(
         "cuda" if ours is None else "cpu",
         tuple(degrees.values()),
@@ -220,4 +256,6 @@ def _make_mesh(degrees: Mapping[str, int]) -> DeviceMesh:
         group = mesh.get_group(name)
         if isinstance(group, EngineGroup):
             group.what = find_dimension(name).exchanges or f"data of the dimension {name}"
+            if is_elastic:
+                group.group = LayoutGroup(layout, (name,), f"mesh/{name}")
     return mesh

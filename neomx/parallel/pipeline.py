@@ -12,6 +12,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from ..base import Backward
 from ..comm.engine import EngineGroup
+from ..comm.transaction import transaction
 from .model import Home
 from .stages import Cut, StageModule
 
@@ -33,7 +34,7 @@ class Pipeline:
         self.described = described
         self.borrowed: list[Home] = []  # locations of parameters that an earlier worker also holds
         self._loss = loss
-        self._shapes: list[tuple[torch.Size, torch.dtype]] = []  # of the batch for which the schedule was built
+        self._shapes: list[object] = []  # of the batch for which the schedule was built
         self._running: Any = None
         self.waited = self.seconds = 0.0
         self._name_messages()
@@ -59,9 +60,13 @@ class Pipeline:
 
     def run(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> None:
         """Run forward and backward for all micro-batches, and accumulate gradients in the parameters of the stages."""
-        shapes = [(each.shape, each.dtype) for each in (*inputs, target)]
+        shapes: list[object] = [(each.shape, each.dtype) for each in (*inputs, target)]
+        if isinstance(self.group, EngineGroup):
+            shapes.append(self.group.group.generation)  # workers may have joined
         if shapes != self._shapes:
             self._running = self._open(inputs)
+            if transaction().is_adrift:
+                return
             self._shapes = shapes
         began, waited = time.perf_counter(), self._seconds_waited()
         first = inputs if 0 in self.stages else ()
@@ -74,6 +79,8 @@ class Pipeline:
         """torch's schedule for batches of this shape."""
         parts = [each[: len(each) // self.microbatches] for each in inputs]
         outputs = self._boundaries(parts)
+        if not outputs:
+            return None
         made = [
             _Messenger(
                 self,
@@ -88,7 +95,10 @@ class Pipeline:
 
     @torch.no_grad()
     def _boundaries(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the outputs of each stage for one micro-batch, as phantoms, from a run in predict mode."""
+        """Return the outputs of each stage for one micro-batch, as phantoms, from a run in predict mode.
+
+        Return no outputs if a worker of an elastic job is lost in it.
+        """
         outputs: list[torch.Tensor] = []
         for number in range(self.total):
             header = torch.zeros(_HEADER, dtype=torch.int64)
@@ -99,6 +109,8 @@ class Pipeline:
                 header = _describe(stage(*given))
                 stage.train(True)
             dist.broadcast(header, group=self.group, group_src=self.place(number))
+            if transaction().is_adrift:  # a worker was lost, in an elastic job
+                return []
             outputs.append(_described(header))
         return outputs
 

@@ -69,7 +69,7 @@ class Divided(Placement):
             values = whole(array._data.detach()).cpu()
         if self.workers.layout.pipeline > 1 and 0 not in self.stages:
             values = self._fetched(array, values)
-        return NDArray(torch.empty(0) if values is None or self.workers.model_group.rank else values, cpu())
+        return NDArray(torch.empty(0) if values is None or not self.workers.is_first else values, cpu())
 
     def _fetched(self, array: NDArray, values: torch.Tensor | None) -> torch.Tensor | None:
         """Send the value from its stage to stage 0, between the first workers of both."""

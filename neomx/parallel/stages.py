@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
@@ -190,8 +191,13 @@ def by_time(pieces: Sequence[Piece], inputs: Sequence[torch.Tensor]) -> list[flo
         piece.train(True)
         seconds.append(taken)
         inputs = (output,)
+    opened = session()
+    if opened.generations is not None:  # workers that join later need the same times
+        key = f"layout/times of {'/'.join(piece.name for piece in pieces)}"
+        times: list[float] = json.loads(opened.generations.store.compare_set(key, b"", json.dumps(seconds)))
+        return times
     agreed = torch.tensor(seconds, dtype=torch.float64)
-    session().group.broadcast_(agreed, 0, "the time of each piece")
+    opened.group.broadcast_(agreed, 0, "the time of each piece")
     return agreed.tolist()
 
 

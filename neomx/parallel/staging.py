@@ -8,7 +8,6 @@ from functools import partial
 import torch
 
 from ..comm.group import Group
-from ..comm.session import session
 from ..gluon import Block, Parameter
 from ..gluon.placement import follow, place, tell_trainers
 from .apply import begin, shard_fully
@@ -60,7 +59,7 @@ def lay_out_stages(
     tell_trainers(params)
     pipeline = Pipeline(stages, cut, workers.mesh.get_group("pipeline"), loss, described)
     pipeline.borrowed = [home for home, places in shared if places[0] != here]
-    adding: list[Callable[[], None]] = [partial(_add, home, _group(layout, places)) for home, places in shared]
+    adding: list[Callable[[], None]] = [partial(_add, home, workers.of_pipeline(places)) for home, places in shared]
     if layout.gradient_size > 1 and not sharded and not isinstance(net, Block):
         adding.append(partial(_average, list(stages.values()), workers.gradient_group))
     return pipeline, adding
@@ -111,14 +110,6 @@ def _shared(stages: dict[int, StageModule], holders: dict[Weight, list[int]]) ->
 
 def _tensor(param: Weight) -> torch.Tensor:
     return param if isinstance(param, torch.Tensor) else param.list_data()[0]._data
-
-
-def _group(layout: Layout, places: Sequence[int]) -> Group:
-    """Return the workers at these positions of this worker's pipeline."""
-    peers = layout.peers("pipeline")
-    group: Group | None = session().group.subgroup([peers[place] for place in places])
-    assert group is not None  # this worker is one of them
-    return group
 
 
 def _add(home: Home, group: Group) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,12 +12,16 @@ import torch
 from ..base import MXNetError
 from ..comm.group import Group
 from ..comm.rounds import Round
+from ..comm.session import session
+from ..comm.store import PeerError
+from ..comm.transaction import transaction
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
 from ..optimizer import Updater
 from ..optimizer.part import Part
 from ..optimizer.states import loads, only
-from ..step import AllReduce
+from ..step import AllReduce, StepStrategy
+from ..step.trained import Trained
 from .shares import apply_in_shares, share_of
 from .workers import LayoutWorkers
 
@@ -27,7 +32,8 @@ class LayoutStrategy(AllReduce):
     All workers step together. Forward and backward need all of them, so all must have the same number of batches.
     """
 
-    survives = can_follow = False
+    survives = True
+    can_follow = False  # its workers have parts of the model
     updates_early = False  # the optimizer may sum over workers that hold other parts, in the same order on all
 
     def __init__(self, workers: LayoutWorkers) -> None:
@@ -40,7 +46,19 @@ class LayoutStrategy(AllReduce):
         return self._workers.gradient_group
 
     def join(self) -> None:
-        """Do nothing: there are no rounds, because a worker without data cannot join a step."""
+        """Open the group for gradients.
+
+        There are no rounds, because a worker without data cannot join a step; except in an elastic job, whose workers
+        agree in each round who goes on.
+        """
+        if self._workers.is_elastic:
+            opened = session()
+            self.enter(opened.rounds, opened.group)
+            if self.number:
+                raise MXNetError(
+                    "an elastic job with a layout supports one Trainer, and the program has several. Use one Trainer "
+                    "for all Parameters, or start the job without --elastic"
+                )
         self._group = self._batch.clone("gradients")
 
     def begin_alike(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
@@ -51,17 +69,78 @@ class LayoutStrategy(AllReduce):
 
     def begin_round(self, divisor: float, wants_flags: bool) -> Round:
         """Collect the announcements that all workers make before a step."""
+        if self._workers.is_elastic:
+            return self._of_samples(super().begin_round(divisor, wants_flags))
         said = self._batch.all_gather_small(torch.tensor([divisor, wants_flags], dtype=torch.float64), "a step")
         divisors = said[:, 0].tolist()
         return Round([0] * len(said), divisors, divisors, True, bool(said[:, 1].any()))
 
+    def _of_samples(self, round: Round) -> Round:
+        """Return the announcements of the workers over which gradients are summed. Others repeat them."""
+        everyone = session().group.ranks
+        ranks = [everyone.index(member) for member in self._batch.ranks]
+        divisors, samples = ([each[rank] for rank in ranks] for each in (round.divisors, round.samples))
+        return replace(round, steppers=[round.steppers[rank] for rank in ranks], divisors=divisors, samples=samples)
+
+    def shadow(self, round: Round) -> None:
+        """Join a step of the other workers with gradients of zero."""
+        super().shadow(self._of_samples(round))
+
     def divisor_of(self, round: Round) -> float:
-        """Return the number of samples of all workers."""
-        return sum(round.divisors)
+        """Return the number of samples of all workers.
+
+        In an elastic job, a number that is not that of the samples of a worker is that of its share at the start.
+        """
+        said = [round.divisors[rank] for rank in round.active]
+        own = round.follows or not round.differs and said == [round.samples[rank] for rank in round.active]
+        if not self._workers.is_elastic or own or round.all_samples < 0:
+            return sum(round.divisors)
+        return sum(said) / len(said) * self._workers.layout.initial_batch_size
 
     def agree(self, divisor: float) -> float:
         """Return the divisor that all workers agree on, for gradients that are already summed."""
+        if self._workers.is_elastic:
+            said = self.training.samples(divisor)
+            assert self._rounds is not None
+            round = self._rounds.step(self._number, divisor, said, reduces=False, compared=self.compared())
+            return self.divisor_of(self._of_samples(round))
         return self.divisor_of(self.begin_round(divisor, False))
+
+    def compared(self) -> tuple[dict[str, object], dict[str, object]]:
+        """The settings that must be equal on all workers. Stages of a pipeline have other parameters."""
+        return super().compared()[0], {}
+
+    def prepare_again(self) -> None:
+        """Prepare for the parameters with other replicas, whose number decides which gradients are sent."""
+        StepStrategy.prepare_again(self)
+
+    @property
+    def staged_bytes(self) -> int:
+        """Nothing that the others would wait for: only those with the same part of the model share this memory."""
+        return 0
+
+    def checksums(self) -> dict[str, int]:
+        """Return nothing to compare: the workers have different parts of the weights."""
+        return {}
+
+    def _described(self, trained: Trained) -> dict[str, object]:
+        return {}
+
+    def ready(self, i: int) -> None:
+        """Pack a complete gradient into its bucket, unless a worker was lost in this batch."""
+        if self._workers.is_elastic:
+            _ = self.trained.gradients[0][i]._data  # sums a partial gradient over the workers that compute it together
+        if not transaction().is_adrift:
+            super().ready(i)
+
+    def _exchange(self, divisor: float, ignore_stale: bool = True, updates: bool = False) -> float:
+        if self._workers.is_elastic:
+            self.follow()
+            for i in self.trained.fresh():
+                _ = self.trained.gradients[0][i]._data  # now: an update cannot be undone
+            if transaction().is_adrift:
+                raise PeerError("a worker of the layout was lost in this batch")
+        return super()._exchange(divisor, ignore_stale, updates)
 
     def prepare(self) -> None:
         """Pack the new parameters."""
@@ -130,8 +209,8 @@ class LayoutStrategy(AllReduce):
 
     def parts(self) -> dict[int | str, NDArray]:
         """Return the part of each weight that the Updater sees, by key."""
-        self.follow()
-        return dict(zip(self.trained.keys, self._seen(self.trained.weights[0]), strict=True))
+        trained = self.training.trained()
+        return dict(zip(trained.keys, self._seen(trained.weights[0]), strict=True))
 
     def save_states(self, fname: str, dump_optimizer: bool) -> bool:
         """Write the file that a single process would write. All workers must call it."""

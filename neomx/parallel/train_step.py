@@ -12,6 +12,7 @@ from .. import autograd
 from ..amp.amp import scale_loss
 from ..base import MXNetError
 from ..comm.session import session
+from ..comm.transaction import transaction
 from ..events import emit
 from ..gluon import Block, Trainer
 from ..gluon.placement import is_waiting
@@ -79,7 +80,7 @@ def train_step(
     if clip is not None and not (isinstance(clip, (int, float)) and clip > 0):
         raise ValueError(f"clip must be a positive number or None, received {clip!r}")
     check_layout(layout)
-    layout.check(session().world.size)
+    layout.check(session().world.initial)
     chosen = find_schedule(schedule)
     pieces = None
     if layout.pipeline > 1:
@@ -167,10 +168,15 @@ class TrainStep:
             if not isinstance(each, torch.Tensor):
                 raise TypeError(f"step expects arrays or tensors, received a {type(each).__name__}")
         samples = self._samples(inputs, target)
+        steps = transaction()
+        steps.expect_step()
         if self._arrange is not None:
             emit("layout_begin", trainer=self.trainer)
             self._begin([each[: len(each) // self.head.microbatches] for each in inputs])
             emit("layout", trainer=self.trainer)
+        if steps.is_adrift:  # in an elastic job: this worker does not train with others, but may join them in its step
+            self._update(samples)
+            return self._loss_of(batch, torch.zeros(()))
         for param in self._parameters():
             param.grad = None
         self.head.begin(samples, self._loss_scale())
@@ -182,8 +188,14 @@ class TrainStep:
         for add in self.adding:
             add()
         self._update(samples)
-        value = self._loss_of_all(samples).to(torch.promote_types(inputs[0].dtype, torch.float32))
-        return wrap(value.reshape(1)) if isinstance(batch[0], NDArray) else value
+        return self._loss_of(batch, self._loss_of_all(samples))
+
+    @staticmethod
+    def _loss_of(batch: Sequence[Any], value: torch.Tensor) -> Any:
+        """Return the loss as the program expects it: an array or a tensor."""
+        if isinstance(batch[0], NDArray):
+            return wrap(value.to(torch.promote_types(batch[0]._data.dtype, torch.float32)).reshape(1))
+        return value.to(torch.promote_types(batch[0].dtype, torch.float32))
 
     def _loss_scale(self) -> float:
         """Return the factor by which `mx.amp` scales the loss of this step; the Trainer divides by it again."""

@@ -13,9 +13,11 @@ from torch.distributed.fsdp import FSDPModule
 from ..base import MXNetError
 from ..comm.group import Group
 from ..comm.session import session
+from ..comm.transaction import transaction
 from ..gluon.contrib.nn.basic_layers import sync_over
 from ..step import StepStrategy
 from .layout import Layout, backend
+from .replicas import LayoutGroup
 
 Owned = tuple[int, torch.Size, torch.dtype]  # of a tensor: the first worker of the pipeline that holds it, shape, dtype
 
@@ -26,7 +28,10 @@ class LayoutWorkers:
     def __init__(self, layout: Layout, shard: str | None) -> None:
         self.layout, self.shard = layout, shard
         self.mesh = layout.mesh()
-        self._everyone: Group = session().group
+        opened = session()
+        self._everyone: Group = opened.group
+        self.is_elastic = opened.generations is not None
+        self._number = opened.kept["layouts"] = opened.kept.get("layouts", 0) + 1
         self._groups: dict[tuple[str, ...], Group] = {}
         self.sharded: list[FSDPModule] = []
         self.owners: dict[str, Owned] = {}  # the state of a torch module in a pipeline
@@ -50,8 +55,27 @@ class LayoutWorkers:
     def group(self, *names: str) -> Group:
         """Return the group of the workers along some dimensions of the layout, including this one."""
         if names not in self._groups:
-            self._groups[names] = _group(self._everyone, tuple(self.layout.peers(*names)))
+            made = (
+                self._followed(names) if self.is_elastic else _group(self._everyone, tuple(self.layout.peers(*names)))
+            )
+            self._groups[names] = made
         return self._groups[names]
+
+    def _followed(self, names: tuple[str, ...]) -> Group:
+        return LayoutGroup(self.layout, names, f"layout {self._number}/{'-'.join(names)}")
+
+    def of_pipeline(self, places: Sequence[int]) -> Group:
+        """Return the workers at these positions of this worker's pipeline. It is one of them."""
+        if self.is_elastic:
+            title = f"layout {self._number}/stages {'-'.join(map(str, places))}"
+            return LayoutGroup(self.layout, ("pipeline",), title, only=places)
+        peers = self.layout.peers("pipeline")
+        return _group(self._everyone, tuple(peers[place] for place in places))
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this worker writes files for all workers of the model."""
+        return self.model_group.rank == 0 and not (self.is_elastic and session().world.rank)
 
     @property
     def model_group(self) -> Group:
@@ -71,8 +95,9 @@ class LayoutWorkers:
 
     def first_of_stage(self, stage: int) -> int:
         """Return the rank in `model_group` of the first worker of a pipeline stage."""
-        ranks = enumerate(self.model_group.ranks)
-        return next(at for at, rank in ranks if self.layout.coordinates(rank)["pipeline"] == stage)
+        layout = self.layout.now()[0]
+        ranks = range(self.model_group.size) if self.is_elastic else self.model_group.ranks
+        return next(at for at, rank in enumerate(ranks) if layout.coordinates(rank)["pipeline"] == stage)
 
     # ---- parts of the mesh ----
 
@@ -103,12 +128,17 @@ class LayoutWorkers:
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is true on any worker."""
+        if transaction().is_updating:
+            raise MXNetError(
+                "an elastic job with a layout does not support float16 loss scaling. Use bfloat16, or start the job "
+                "without --elastic"
+            )
         return bool(self.model_group.all_gather_small(torch.tensor([flag]), "whether gradients are finite").any())
 
     @contextmanager
     def writing(self) -> Iterator[bool]:
         """Yield whether this worker writes a file for all. On exit, all workers learn whether that succeeded."""
-        writes = self.model_group.rank == 0
+        writes = self.is_first
         failure = ""
         try:
             yield writes

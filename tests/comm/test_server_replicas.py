@@ -9,8 +9,8 @@ import time
 import pytest
 import torch
 from launching import LIMIT, until
-from server_cluster import SHAPES, Cluster, Disorder, Worker, at_frame, gradients, ones, together
-from server_simulation import Simulation, described, undisturbed, wired
+from server_cluster import SHAPES, Cluster, Disorder, Worker, at_frame, gradients, ones, since_frame, together
+from server_simulation import Simulation, comparable, described, undisturbed, wired
 
 import neomx as mx
 from neomx.comm.chain import Chain, Holder, host_key, key_of, survives
@@ -75,7 +75,7 @@ def started(cluster, staleness=0, optimizer=None):
 
 
 def states_of(workers):
-    return together(*[worker.client.states for worker in workers])[0]
+    return [comparable(each) for each in together(*[worker.client.states for worker in workers])[0]]
 
 
 @pytest.fixture(scope="module")
@@ -120,16 +120,29 @@ MOMENTS = [
 ]
 
 
+@pytest.mark.parametrize("apart", [False, True], ids=["shared memory", "network"])
+def test_server_may_end_at_any_moment_of_a_step(expected, apart):
+    for kind, count, server in MOMENTS:
+        with Cluster(apart=apart) as cluster:
+            workers = started(cluster)
+            with at_frame(kind, count, lambda cluster=cluster, server=server: cluster.kill(server)) as has_happened:
+                seen = trained(workers)
+            assert has_happened(), (kind, count)
+            assert_equal(seen, expected[0])
+            assert states_of(workers) == expected[1], (kind, count, server)
+            cluster.await_holders([1 - server], [1 - server])
+
+
 def test_new_server_is_filled_while_training_goes_on_and_then_the_other_may_end(expected, small_groups):
     with Cluster() as cluster:
         workers = started(cluster)
         seen = trained(workers, 0, 3)
         cluster.kill(0)
         seen += trained(workers, 3, 5)
-        with at_frame(m.FILL, 2, lambda: seen.extend(trained(workers, 5, 8))) as has_happened:
+        with since_frame(m.FILL, 2, lambda: trained(workers, 5, 8)) as more:
             cluster.start(0)
             cluster.await_holders([0, 1], [1, 0])  # it leads its shard again
-        assert has_happened()
+        seen += more[0]
         cluster.kill(1)
         seen += trained(workers, 8)
         assert_equal(seen, expected[0])
@@ -296,23 +309,22 @@ def test_new_leader_knows_which_workers_have_left():
 
 def test_keys_and_optimizers_reach_a_server_that_is_filled(small_groups):
     def steps(cluster, disturb):
-        workers = started(cluster)
-        trained(workers, 0, 2)
-        if disturb:
-            cluster.kill(0)
-            trained(workers, 2, 4)
-            late = []
-            with at_frame(m.FILL, 1, lambda: late.append(open_late())):
-                cluster.start(0)
-                cluster.await_holders()
-            cluster.kill(1)
-        else:
-            trained(workers, 2, 4)
-
         def open_late():
             return together(*[lambda r=r: Worker(cluster, r, 0, mx.optimizer.NAG(momentum=0.9), 1) for r in (0, 1)])
 
-        more = late[0] if disturb else open_late()
+        workers = started(cluster)
+        trained(workers, 0, 2)
+        if not disturb:
+            trained(workers, 2, 4)
+            more = open_late()
+        else:
+            cluster.kill(0)
+            trained(workers, 2, 4)
+            with since_frame(m.FILL, 1, open_late) as late:
+                cluster.start(0)
+                cluster.await_holders()
+            cluster.kill(1)
+            more = late[0]
         return trained(workers, 4), trained(more, 0), states_of(workers), states_of(more)
 
     with Cluster(replicas=1) as cluster:

@@ -189,7 +189,8 @@ def test_every_launcher_can_set_values_and_report_losses(cluster):
         server.mark_gone(f"worker {number + 1}", -9)
         assert worker.get(f"order {number}") == (b"1" if server is leader else b"0")
     assert until(lambda: set(worker.gone) == {"worker 1", "worker 2", "worker 3"})
-    assert until(lambda: all(server.roster()["worker 3"].state == "gone" for server in store.servers))
+    rosters = lambda: [server.roster().get("worker 3") for server in store.servers]  # noqa: E731
+    assert until(lambda: all(found is not None and found.state == "gone" for found in rosters()))
     assert worker.look("order 0") is not None and worker.look("order 9") is None
 
 

@@ -63,7 +63,8 @@ def run(row, server, folder, patience=PATIENCE):
     job = Job(row.mode, row.workers, folder)
     stops = any(fault["kind"] in ("stopped", "continued") for fault in planned.faults)
     options = {"silence": SILENCE, "NEOMX_SILENCE": str(SILENCE)} if stops else {}
-    options |= {"timeout": COMING if row.phase == "start" else patience, "most": planned.most or None}
+    is_absent = row.phase in ("start", "session") and row.role in ("leader", "follower")
+    options |= {"timeout": COMING if is_absent else patience, "most": planned.most or None}
     holds = [] if planned.hold is None else [planned.hold]
     began = time.monotonic()
     with cluster_of(job, row.mode, server, planned.faults, holds, planned.differs, **options) as cluster:
@@ -130,6 +131,7 @@ def check_ends(job, row, planned):
     unneeded = {m for m in range(job.workers, job.workers + planned.joiners) if not job.of("try", m)}
     for member, code in sorted(job.codes.items()):
         done = member in job.finished or member in unneeded or member in planned.back
+        done |= bool(job.mode.layout) and bool(planned.lost)  # a partner of a lost worker, which ends normally
         if member in wanted | set(planned.back) and (code or not done):
             job.tell(f"worker {member} ended with code {code}")
         if member in planned.lost and not code and row.fault == "killed":

@@ -6,7 +6,7 @@ import itertools
 import random
 from dataclasses import dataclass
 
-from trainings import EPOCHS, MODES, steps_of_epoch
+from trainings import EPOCHS, MODES, replica_of, steps_of_epoch
 
 # Phases, as injecting.py and the program mark them.
 IN_STEP = ("forward", "backward", "ready", "step", "announce", "announced", "bucket", "summed", "exchanged")
@@ -82,18 +82,30 @@ def all_rows():
         made += [Row("spare", fault, phase, *rest) for rest in plain for fault in ("takes over", "killed")]
     made += [Row("joiner", "differs", "take", mode, n) for mode in MODES for n in sizes]
     made += [Row("loader", "killed", "forward", "loaders", n, when) for n in sizes for when in WHEN]
+    layouts = [(mode, when) for mode in MODES if MODES[mode].layout for when in WHEN]
+    for role, phase in itertools.product(("leader", "follower"), ("inside", "inside backward")):
+        made += [Row(role, fault, phase, mode, 4, when) for mode, when in layouts for fault in ("killed", "failed")]
     return [row for row in made if _makes_sense(row)]
 
 
 def _makes_sense(row):
     mode = MODES[row.mode]
+    if mode.layout:
+        # The loss of two workers of four may leave no replica. A spare takes a place only after a loss.
+        if row.workers != 4 or row.role in ("two", "second leader", "second follower", "spare"):
+            return False
+        if row.phase in ("ready", "bucket", "summed") and "shard" in mode.layout:
+            return False  # gradients are summed in backward
+        if row.phase == "inside" and row.fault == "failed" and "pipeline" in mode.layout:
+            return False  # torch's schedule wraps the error
     if row.phase == "ready" and mode.micro > 1:
         return False  # accumulated gradients are sent at the end
     if row.phase in ("bucket", "summed") and mode.compression:
         return False  # compressed gradients are not staged
     if row.phase in ("update", "updated") and mode.splits:
         return False  # each gradient is updated on its own
-    at_once = mode.splits or mode.micro > 1  # an epoch has too few steps if gradients are accumulated
+    # An epoch has too few steps to follow them if gradients are accumulated.
+    at_once = mode.splits or mode.micro > 1 or mode.layout
     if row.role == "joiner" and row.phase == "agreed" and at_once:
         return False
     if row.phase in AT_ONCE and not at_once and row.fault != "differs" or row.phase in AHEAD and at_once:
@@ -161,24 +173,17 @@ def plan(row):
         return Plan([first, fault(second)], lost=lost)
     if row.role in IN_JOIN:
         member = {"source": 0, "bystander": 1}.get(row.role, n)
-        joiners = 2 if row.role == "one of two joiners" else 1
         hold = mode.trainers  # the first step after which the others can be joined
+        more = replica_of(mode)  # a replica joins as a whole
         if row.fault == "differs":
-            return Plan([], 1, n + 1, hold, differs=True, lost=(n,))
+            return Plan([], more, n + more, hold, differs=True, lost=tuple(range(n, n + more)))
         step = hold + mode.trainers
-        if member == n and row.phase in (
-            "session",
-            "trainer",
-            "ask",
-            "admitted",
-            "open",
-            "opened",
-            *AT_ONCE,
-            *AHEAD,
-        ):
+        before = ("session", "trainer", "ask", "admitted", "open", "opened", *AT_ONCE, *AHEAD)
+        if member == n and row.phase in before:
             step = None
         lost = (member,) if row.fault in lost_by else ()
-        return Plan([fault(member, step=step)], joiners, n + joiners, hold, lost=lost)
+        more *= 2 if row.role == "one of two joiners" else 1
+        return Plan([fault(member, step=step)], more, n + more, hold, lost=lost)
     if row.role == "spare":
         faults = [fault(follower, "killed")]
         if row.fault == "killed":

@@ -30,6 +30,7 @@ ROWS = [
     "spare/takes over/voting/sparse/3/middle",
     "loader/killed/forward/loaders/2/middle",
     "leader/killed/update/module/3/middle",
+    "follower/failed/start/fit/2/first",
     "follower/killed/forward/arrays/3/middle",
     "follower/killed/backward/fit/3/last",
     "leader/killed/exchanged/fit csv/3/middle",

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -37,8 +37,9 @@ def world(member, initial=3, joins=False, least=1, most=3):
     return World(rank=member, size=initial, member=member, limits=limits, node=0, timeout=LIMIT)
 
 
-@pytest.fixture
-def store():
+@contextmanager
+def start_store():
+    """Serve a store whose `member(number)` returns the generations of a worker."""
     with closing(StoreServer("127.0.0.1", 0, SECRET)) as server:
         server.start()
         server.clients = {}
@@ -53,6 +54,12 @@ def store():
         yield server
         for client in server.clients.values():
             client.close()
+
+
+@pytest.fixture
+def store():
+    with start_store() as server:
+        yield server
 
 
 def together(*calls):
@@ -163,8 +170,7 @@ def test_a_worker_receives_the_state_at_once_if_too_few_steps_are_left_and_is_le
     c = store.member(6, initial=1, most=3, joins=True)
     a.begin()
     for joiner, left in ((b, 5), (c, 2)):
-        joined = []
-        thread = threading.Thread(target=lambda each=joiner: joined.append(each.join(3, follows=3)), daemon=True)
+        thread = threading.Thread(target=joiner.join, args=(3, 3), daemon=True)
         thread.start()
         while not a.waiting():
             time.sleep(0.01)

@@ -33,9 +33,11 @@ class Mode:
     drops: bool = False  # whether layers draw random numbers
     defers: bool = False  # whether the first forward pass determines shapes
     calls: bool = False  # whether the program makes a collective call of its own before each step
-    is_replayed: bool = True  # whether the weights can be computed again, bit by bit, in one process
+    layout: str = ""  # of a replica: "tensor=2", "pipeline=2", "shard=2"
+    is_replayed: bool = True  # whether the weights can be computed again in one process: without a layout, bit by bit
     api: str = "gluon"  # "module": forward, backward and update of a Module; "fit": its fit
     source: str = "shard"  # or an iterator of mx.io: "arrays", "csv" or "records"
+    scores: bool = False  # whether `fit` evaluates after each epoch
 
 
 PLAIN = Mode()
@@ -63,10 +65,26 @@ MODES = {
     "fit": replace(PLAIN, api="fit", rest=1),
     "fit dropout": replace(PLAIN, api="fit", layers="dropout", drops=True, optimizer="adam"),
     "arrays": replace(PLAIN, api="module", source="arrays", rest=1),
-    "fit csv": replace(PLAIN, api="fit", source="csv", layers="norm"),
+    "fit csv": replace(PLAIN, api="fit", source="csv", layers="norm", scores=True),
     "fit records": replace(PLAIN, api="fit", source="records", rest=1),
     "records": replace(PLAIN, source="records", own=True, rest=1),
+    "tensor": replace(PLAIN, layout="tensor=2", optimizer="adam"),
+    "tensor split": replace(PLAIN, layout="tensor=2", splits=True),
+    "tensor uneven": replace(PLAIN, layout="tensor=2", layers="norm", rest=1, own=True),
+    "shard": replace(PLAIN, layout="shard=2", optimizer="adam"),
+    "pipeline": replace(PLAIN, layout="pipeline=2", own=True),
+    "pipeline adam": replace(PLAIN, layout="pipeline=2", optimizer="adam", own=True),
 }
+
+
+def replica_of(mode):
+    """Return the number of workers that have a model together."""
+    return int(mode.layout.partition("=")[2] or 1)
+
+
+def shares_of(mode, workers):
+    """Return the number of workers with different samples."""
+    return workers if mode.layout.startswith("shard") else workers // replica_of(mode)
 
 
 def total(mode, workers):
@@ -176,6 +194,10 @@ def network(layers):
 
 def program_of(mode, kvstore, at_once):
     """Return the program of a mode, whose batches of all workers have so many samples."""
+    if mode.layout:
+        from replicas import LayoutProgram
+
+        return LayoutProgram(mode, is_alone=kvstore is None)
     return Program(mode, kvstore) if mode.api == "gluon" else ModuleProgram(mode, kvstore, at_once)
 
 

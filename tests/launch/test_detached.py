@@ -80,7 +80,12 @@ def test_job_outlives_its_terminal_and_reports_its_result(job, tmp_path, cache):
 def test_interrupt_only_stops_following(job):
     command = [sys.executable, "-m", "neomx", "attach", job.name]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # it may be ignored here
     ) as follow:
         assert "hello" in follow.stdout.readline()
         follow.send_signal(signal.SIGINT)

@@ -489,3 +489,17 @@ def test_adamax_takes_no_step_for_zero_gradients():
     for _ in range(2):
         optimizer.update(0, weight, mx.nd.array([0.0, 3.0]), state)
     np.testing.assert_allclose(weight.asnumpy(), [1.0, 1.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "lars", "lbsgd", "nag"])
+def test_the_factor_of_the_rate_applies_to_each_way_to_update(name):
+    """A job that scales its batch with its workers sets the factor."""
+    moved = []
+    for rate, factor in ((0.2, 1.0), (0.4, 0.5)):
+        optimizer = mx.optimizer.create(name, learning_rate=rate)
+        optimizer.rate_factor = factor
+        weight = mx.nd.ones((3,))
+        mx.optimizer.get_updater(optimizer)([0], [mx.nd.array([1.0, 2.0, 3.0])], [weight])
+        moved.append(weight.asnumpy())
+    np.testing.assert_allclose(moved[0], moved[1], rtol=1e-6)
+    assert np.all(moved[0] < 1)

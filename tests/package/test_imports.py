@@ -90,7 +90,7 @@ checkpoint: base comm context convert dtype events formats gluon io module ndarr
 distributed: dist gluon ndarray
 rnn: base gluon initializer io model ndarray ops symbol
 contrib: amp autograd base gluon io module ndarray onnx registry symbol
-elastic: base checkpoint comm events gluon io module ops optimizer process step
+elastic: autograd base checkpoint comm events gluon io module ops optimizer process step
 parallel: amp autograd base comm context dist distributed dtype events formats gluon initializer io module ndarray ops
     optimizer process step
 horovod: base checkpoint comm context elastic events formats gluon kvstore module ndarray optimizer process step

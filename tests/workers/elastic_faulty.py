@@ -26,6 +26,7 @@ faulthandler.register(signal.SIGUSR2)  # the test asks where a worker hangs
 injector = injecting.Injector(spec["faults"], out, me)
 injector.at("start")
 
+import replicas  # noqa: E402
 import trainings  # noqa: E402
 
 import neomx as mx  # noqa: E402
@@ -37,6 +38,7 @@ from neomx.gluon.data.place import current_batch  # noqa: E402
 mode = trainings.MODES[spec["mode"]]
 if spec["differs"] and os.environ.get("NEOMX_JOINS"):
     mode = dataclasses.replace(mode, layers="other")
+replicas.Trap.at = injector.at
 transaction = mx.process.state.transaction
 ahead.FIRST = ahead.FEWEST = 1  # these networks are small: send them in several parts
 log = open(f"{out}/seen-{me}.jsonl", "a", buffering=1)  # noqa: SIM115
@@ -140,9 +142,11 @@ def begin():
         write("members", session().generations.number, list(session().generations.current.members))
 
 
-def data_of_program():
+def data_of_program(program):
     """Return a function whose result iterates over the batches of an epoch."""
     source = trainings.iterator(mode, spec["samples"], out, mx.kv.create("dist_sync"))
+    if mode.layout:
+        source = program.layout.share(source.dataset, shuffle=True, seed=5)
     if mode.source == "shard":
         loader = mx.gluon.data.DataLoader(source, trainings.BATCH, num_workers=mode.loaders, thread_pool=mode.threads)
         return lambda: loader
@@ -159,7 +163,7 @@ def loop():
     """Train in a loop of the program."""
     program = trainings.program_of(mode, "dist_sync", spec["at_once"])
     begin()
-    data = data_of_program()
+    data = data_of_program(program)
     for epoch in mx.elastic.epochs(spec["epochs"]):
         samples = []
         for x, y, numbers in data():
@@ -171,6 +175,9 @@ def loop():
             if mode.calls:
                 mx.dist.all_reduce(mx.nd.ones((3,)))
             divisor = current_batch().total if mode.own else spec["at_once"] * mode.micro
+            if mode.layout:
+                divisor = len(x) if mode.own else trainings.BATCH
+                samples = samples if program.has_share else []
             step(epoch, samples, functools.partial(program.step, divisor))
             samples = []
         end_epoch()
@@ -185,6 +192,9 @@ class Fitted(mx.mod.Module):
         begin()
 
     def forward(self, data_batch, is_train=None):
+        if not is_train:
+            super().forward(data_batch, is_train)
+            return
         begin_batch()
         self.samples = [listed(data_batch.label[1])]
         super().forward(data_batch, is_train)
@@ -208,6 +218,7 @@ def fit():
     subscribe_each(epoch=enter)
     module.fit(
         data,
+        trainings.iterator(mode, spec["samples"], out, mx.kv.create("dist_sync")) if mode.scores else None,
         kvstore="dist_sync",
         eval_metric=mx.metric.MSE(label_names=["label"]),
         optimizer=mode.optimizer,
@@ -222,5 +233,7 @@ def fit():
 program = fit() if mode.api == "fit" else loop()
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 injector.at("ended")
+if mode.layout:
+    program.save(out)
 np.savez(f"{out}/weights-{me}.npz", **program.weights())
 write("done", transaction.steps, session().generations.admitted)

@@ -60,7 +60,8 @@ class Connections:
     def one(self, timeout: float) -> Iterator[wire.Connection]:
         """A connection for a request and its answer. After an error it is closed, otherwise kept for reuse."""
         with self._guard:
-            connection = self._free.pop() if self._free else None
+            free = self._free
+            connection = free.pop() if free else None
         if connection is None:
             connection = self.dial(timeout)
         with self._guard:
@@ -72,9 +73,9 @@ class Connections:
         finally:
             with self._guard:
                 self._used.discard(connection)
-                keep = keep and len(self._free) < _AT_ONCE and connection.address == self.address
+                keep = keep and free is self._free and len(free) < _AT_ONCE and connection.address == self.address
                 if keep:
-                    self._free.append(connection)
+                    free.append(connection)
             if not keep:
                 connection.close()
 
@@ -90,7 +91,7 @@ class Connections:
         return connection.receive(timeout=max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close the connections that are not in use, and those in use after their answers."""
         with self._guard:
             free, self._free = self._free, []
         for connection in free:

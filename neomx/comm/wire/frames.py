@@ -54,7 +54,10 @@ class Connection:
     """Frames to and from one peer. One thread may send while another receives."""
 
     def __init__(self, sock: socket.socket, address: str = ""):
-        sock.setblocking(False)
+        try:
+            sock.setblocking(False)
+        except OSError as error:
+            raise Closed(f"the connection to {address} is closed") from error
         self._sock = sock
         self._sending = threading.Lock()
         self._tls = threading.Lock() if isinstance(sock, ssl.SSLSocket) else None

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...base import MXNetError
 from ...comm import session
+from ...comm.world import World
 from .dataset import Dataset, SimpleDataset
 from .place import Batch, Pass, Position, Seeds
 from .sampler import Sampler
@@ -38,6 +39,14 @@ def shard(dataset: Any, shuffle: bool = False, seed: int = 0) -> ShardedDataset:
     return ShardedDataset(dataset, shuffle, seed, workers=session.session())
 
 
+class Sharers(Protocol):
+    """The workers among whom samples are divided."""
+
+    @property
+    def world(self) -> World:
+        """The place of this worker among them."""
+
+
 class ShardedDataset(Dataset):
     """One worker's shard of a dataset, as `mx.dist.shard` returns it, for use in a DataLoader.
 
@@ -55,9 +64,9 @@ class ShardedDataset(Dataset):
         seed: int = 0,
         rank: int = 0,
         size: int = 1,
-        workers: session.Session | None = None,
+        workers: Sharers | None = None,
     ):
-        """`workers`, the session of a job, replaces `rank` and `size`: in an elastic job they change."""
+        """`workers`, such as the session of a job, replaces `rank` and `size`: in an elastic job they change."""
         if not 0 <= rank < size:
             raise ValueError(f"rank must be from 0 to size - 1, received rank={rank}, size={size}")
         if seed < 0:
