@@ -38,6 +38,8 @@ BENCHMARKS = {
     "workers": Benchmark((), 1.5),
     "dist": Benchmark((ORACLE, "--rounds", "7"), 6),
     "server_replicas": Benchmark((), 2),
+    "elastic": Benchmark((), 10),
+    "checkpoint": Benchmark((), 3),
     "layouts": Benchmark(("--rounds", "7"), 4),
     "tasks": Benchmark((), 2.3),
     "flood": Benchmark(("--at", "store", "server", "worker", "--rounds", "6"), 1.7),

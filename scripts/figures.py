@@ -283,6 +283,44 @@ def replicas_sentence(result: Result) -> str:
     return wrapped(f"{text}. Measured on {where(result)}.")
 
 
+@block("elastic-table", "elastic")
+def elastic_table(result: Result) -> str:
+    """How long the others need after a kill, by contestant and number of workers."""
+    columns = {"next step": "next step", "full strength": "full strength", "pause": "longest pause while it joins"}
+    rows = []
+    for group, found in groups(result.rows):
+        for by in dict.fromkeys(row.by for row in found if row.what in columns):
+            mine = {row.what: row for row in found if row.by == by}
+            cells = [f"{mine[what].ours:.2f} s" if what in mine else "" for what in columns]
+            rows.append([group, by, *cells])
+    said = f"Medians of the rounds, from the kill of a worker. Measured on {where(result)}."
+    return table(["", "", *columns.values()], rows) + "\n\n" + wrapped(said)
+
+
+@block("elastic-sentence", "elastic")
+def elastic_sentence(result: Result) -> str:
+    """What --elastic costs while nothing fails."""
+    (cost,) = find(result, what="step without failures")
+    return wrapped(
+        f"While nothing fails, a step with `--elastic` takes {amount(cost.ours, 's')}, without it "
+        f"{amount(cost.theirs, 's')}: {cost.ratio:.3f} of the time."
+    )
+
+
+@block("checkpoint-sentence", "checkpoint")
+def checkpoint_sentence(result: Result) -> str:
+    """How fast checkpoints are written and read, and how long they stop the training."""
+    rows = {row.what: row for row in result.rows}
+    writing, saving, pause, resume = (rows[what] for what in ("writing", "saving", "pause", "resume"))
+    return wrapped(
+        f"{writing.group} of parameters and states of Adam are written at {amount(writing.ours, 'MB/s')}, "
+        f"{ratio(writing)} of the speed of `dd` with `conv=fsync` and {ratio(saving)} of that of `torch.save` with "
+        f"fsync. The training pauses for {amount(pause.ours, 's')}, {amount(pause.ratio, 'share')} of the time of "
+        f"writing. To restore them takes {amount(resume.ours, 's')} with all checksums verified; `torch.load` takes "
+        f"{amount(resume.theirs, 's')}. Measured on {where(result)}."
+    )
+
+
 @block("layouts-table", "layouts")
 def layouts_table(result: Result) -> str:
     """All layouts, a Block and a torch module against torch."""
@@ -496,6 +534,20 @@ SECTIONS = {
         "Replicas of servers",
         """The training steps of the section above on two workers and two servers, with `--server-replicas 2` against
         the same without. Nothing fails. Both jobs run at the same time and step in turns.""",
+    ),
+    "elastic": Section(
+        "A worker is killed",
+        """The last worker of a job that trains the MLP of the section above is killed, and replaced at once. The first
+        rows say how long it takes from the kill to the next step that the others commit without it, and to the first
+        step with the replacement; the pause is the longest step of the others until then, minus an ordinary one.
+        torchrun restarts all workers, here without reading a checkpoint. torchft has a lighthouse with heartbeats of
+        one second. The last row compares steps with and without `--elastic` while nothing fails.""",
+    ),
+    "checkpoint": Section(
+        "Checkpoints",
+        """A training with Adam saves and resumes, in turns with `dd` to the same disk (`conv=fsync`) and with
+        torch.save (and fsync) and torch.load of the same content. The pause is the time that `save` takes, and by which
+        the next update is longer than usual.""",
     ),
     "layouts": Section(
         "Layouts",

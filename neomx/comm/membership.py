@@ -140,7 +140,8 @@ class Membership:
         place, timeout = members.index(self.rank), self.world.timeout
         host = self.world.host
         device = lazy_gloo_device(host) if lazy else gloo_device(host, os.environ.get("GLOO_SOCKET_IFNAME", ""))
-        made = Network(store, place, len(members), device, timeout, self.check_among(members))
+        watches = self._choose is not None
+        made = Network(store, place, len(members), device, timeout, self.check_among(members), watches)
         self._networks.append(made)
         return made
 
@@ -212,7 +213,7 @@ class Membership:
         if generations is not None and generations.number != self.generation:
             raise _Gone([])
         gone = self.store.gone  # read before `late`: a member that arrived and then left is not late
-        if not gone:
+        if not gone and generations is None:
             return
         missing = late()
         lost = [member for member in missing if self._is_gone(member)]

@@ -10,9 +10,11 @@ import ctypes
 import re
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent import futures
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +25,8 @@ from ..base import MXNetError
 from .transport import NOTE, Absent, Check, StagingArea, Transport, divide_, same_notes
 
 GLANCE = 0.2  # seconds between two checks for lost members
+_MESSAGE_GLANCE = 0.1  # the same while waiting for a message
+_NO_TAG = 1 << 30  # of a message that nobody sends
 SMALL = 1024  # bytes sent along with the note
 _OPS = {"sum": "SUM", "mean": "SUM", "min": "MIN", "max": "MAX", "prod": "PRODUCT"}
 _CARRIED_AS = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
@@ -52,9 +56,22 @@ def _failure(error: RuntimeError, begun: float, timeout: float, *late: int) -> M
 
 
 class Network(Transport):
-    """Collectives on flat, contiguous tensors among the ranks that share `store`. Use it in one thread at a time."""
+    """Collectives on flat, contiguous tensors among the ranks that share `store`. Use it in one thread at a time.
 
-    def __init__(self, store: dist.Store, rank: int, size: int, device: object, timeout: float, check: Check) -> None:
+    With `watches_messages`, a wait for a message also ends if the other rank goes on without closing the connection.
+    """
+
+    def __init__(
+        self,
+        store: dist.Store,
+        rank: int,
+        size: int,
+        device: object,
+        timeout: float,
+        check: Check,
+        watches_messages: bool = False,
+    ) -> None:
+        self.watches_messages = watches_messages
         self.rank, self.size, self.timeout, self.check = rank, size, timeout, check
         self._store = store
         with translated(timeout):
@@ -200,9 +217,40 @@ class Network(Transport):
 
         def finish() -> None:
             with translated(self.timeout, other):
-                work.wait(timedelta(seconds=self.timeout))
+                if self.watches_messages:
+                    self._wait_and_check(work, other)
+                else:
+                    work.wait(timedelta(seconds=self.timeout))
 
         return finish
+
+    def _wait_and_check(self, work: dist.Work, other: int) -> None:
+        """Wait for a message in a thread, and check regularly whether the other rank still takes part."""
+        future: futures.Future[None] = futures.Future()
+
+        def wait() -> None:
+            try:
+                work.wait(timedelta(seconds=self.timeout))
+                future.set_result(None)
+            except RuntimeError as error:
+                future.set_exception(error)
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        try:
+            while not futures.wait([future], _MESSAGE_GLANCE).done:
+                self.check(lambda: [other])
+        except MXNetError:
+            self._close_connections(other)
+            thread.join()
+            raise
+        future.result()
+
+    def _close_connections(self, other: int) -> None:
+        """End all messages with errors: gloo closes all connections when it waits for one in vain."""
+        nothing = torch.empty(1, dtype=torch.uint8)
+        with suppress(RuntimeError):
+            self._backend(nothing).recv([nothing], other, _NO_TAG).wait(timedelta(milliseconds=1))
 
     def close(self) -> None:
         """Close the connections."""

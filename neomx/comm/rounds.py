@@ -162,6 +162,7 @@ class Rounds:
         self._steps: Counter[int] = Counter()  # steps of this worker, by stepper
         self._barriers = Barriers()
         self._at_pause: Counter[int] = Counter()  # `_steps` at the last pause
+        self._is_after_data = False  # whether the last pause was at the end of data, and no step followed
         self._idle: Counter[int] = Counter()  # by stepper: steps of others for which this worker should have had data
         self._compared: Compared = ({}, {})  # of the current stepper
         self._digest_of: Mapping[str, object] = {}  # the mapping of `_digest`
@@ -256,6 +257,7 @@ class Rounds:
         """Announce a step and return the announcements of all workers. Raises if `compared` differs between workers."""
         follows = differs = False
         self._steps[stepper] += reduces
+        self._is_after_data = False
         self._compared = compared
         state.saved.clear()
         if not math.isnan(divisor):  # NaN if a later call provides it
@@ -291,14 +293,26 @@ class Rounds:
         self._compared = compared, {}
         self._check_same(stepper, self._say(stepper, 0.0, -1, False, False, prepares=True))
 
-    def pause(self, lacks: float = 0, batches: int = 0) -> None:
+    def pause(self, lacks: float = 0, batches: int = 0) -> bool:
         """Wait for all workers while taking part in the remaining steps of others.
 
         Other workers are known to have up to `lacks` batches more than the `batches` that this worker had since the
-        last pause. Their steps for these batches are not reported.
+        last pause. Their steps for these batches are not reported. Return False if a worker was lost before all had
+        come here, so that there may be more to do.
         """
-        self._stand_by(PAUSES, lacks, batches)
+        has_passed = self._stand_by(PAUSES, lacks, batches)
         self._at_pause = Counter(self._steps)
+        self._is_after_data = lacks > 0
+        return has_passed
+
+    def end_epoch(self) -> None:
+        """Like `pause`, at the end of an epoch.
+
+        In an elastic job, the end of data that is dealt to the workers was the last pause: a second one could wait for
+        workers that have gone on after a loss.
+        """
+        if not (transaction().survives and self._is_after_data):
+            self.pause()
 
     def barrier(self) -> None:
         """Like `pause`, at a barrier of the program. Worker 0 logs a warning if other workers do not call it."""
@@ -343,21 +357,21 @@ class Rounds:
                     _tell_of_steps([each[0] for each in said], which)
                 _tell_of_weights([each[2:] for each in said], list(sums))
 
-    def _stand_by(self, why: int, lacks: float = 0, batches: int = 0) -> None:
+    def _stand_by(self, why: int, lacks: float = 0, batches: int = 0) -> bool:
         if self._group.size == 1:
-            return
+            return True
         others: Counter[int] = Counter()  # steps of others in the meantime, by stepper
         generation = self._group.generation
         while True:
             if self._group.generation != generation:  # a worker was lost
                 if why == PAUSES:
-                    return  # the samples of its last step are dealt again, possibly to this worker
+                    return False  # the samples of its last step are dealt again, possibly to this worker
                 generation = self._group.generation
             try:
                 round = self._say(why, 0.0, 0.0, False, self._have_sent())
             except PeerError as error:
                 if transaction().recover(error):
-                    return  # the others have already gone on
+                    return True  # the others have already gone on
                 continue
             if round.active:
                 number = round.steppers[round.active[0]]
@@ -372,7 +386,7 @@ class Rounds:
                 continue  # others will step
             elif why != LEAVES or all(each == LEAVES for each in round.steppers):
                 transaction().passed()
-                return
+                return True
 
     def _take_part(self, round: Round) -> None:
         """Step with the others, without gradients."""

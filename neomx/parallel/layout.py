@@ -14,7 +14,7 @@ from ..comm.session import session
 from ..gluon.data.shard import ShardedDataset
 from ..process import state
 from .dimensions import Dimension, check_degree, equation, find_dimension, in_mesh, parse_degrees, registered
-from .replicas import LayoutGroup, Sharers, take_seats
+from .replicas import LayoutGroup, Sharers, samples_together, take_seats
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -189,7 +189,7 @@ class Layout:
     def share(self, dataset: Any, shuffle: bool = False, seed: int = 0) -> ShardedDataset:
         """Return this worker's share of a dataset, as `mx.dist.shard` does. Workers that compute together share it."""
         if session().generations is not None:
-            return ShardedDataset(dataset, shuffle, seed, workers=Sharers(self))
+            return ShardedDataset(dataset, shuffle, seed, workers=Sharers(self), together=samples_together)
         return ShardedDataset(dataset, shuffle, seed, self.batch_rank, self.batch_size)
 
     # ---- the mesh ----

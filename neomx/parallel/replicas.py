@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from math import lcm
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -84,6 +85,21 @@ def _seats(layout: Layout) -> Seats:
         mine = {name: number if name in splits else 0 for name, number in alone.coordinates(place).items()}
         heads.append(next(each for each in range(alone.size) if alone.coordinates(each) == mine))
     return Seats(layout.degree(*names[:at]), layout.degree(*names[at + 1 :]), tuple(heads), str(layout))
+
+
+_MICROBATCHES = "microbatches"  # of pipelines, among what a session keeps
+
+
+def divide_into(microbatches: int) -> None:
+    """Deal samples so that each worker can divide its batch into micro-batches, for any number of replicas."""
+    kept = session().kept
+    kept[_MICROBATCHES] = lcm(kept.get(_MICROBATCHES, 1), microbatches)
+
+
+def samples_together() -> int:
+    """Return how many neighboring samples of a batch stay on one worker."""
+    found: int = session().kept.get(_MICROBATCHES, 1)
+    return found
 
 
 class Sharers:

@@ -25,6 +25,7 @@ from .dimensions import Plan
 from .layout import Layout, check_layout
 from .model import Model
 from .module import workers_of
+from .replicas import divide_into
 from .schedules import find_schedule
 from .stages import Cut, CutBy, Piece
 from .workers import LayoutWorkers
@@ -81,6 +82,7 @@ def train_step(
         raise ValueError(f"clip must be a positive number or None, received {clip!r}")
     check_layout(layout)
     layout.check(session().world.initial)
+    divide_into(microbatches)
     chosen = find_schedule(schedule)
     pieces = None
     if layout.pipeline > 1:

@@ -102,7 +102,7 @@ class AllReduce(StepStrategy):
     def await_others(self) -> None:
         """Wait for workers that still have data, and join their steps in the meantime."""
         if self._rounds is not None:
-            self._rounds.pause()
+            self._rounds.end_epoch()
 
     def take_over(self, source: int) -> None:
         """Copy the weights and optimizer states from the worker `source`."""

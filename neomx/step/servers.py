@@ -74,7 +74,7 @@ class Servers(InStore):
     def await_others(self) -> None:
         """Wait for workers that still have data, and join their steps in the meantime."""
         if self._rounds is not None:
-            self._rounds.pause()
+            self._rounds.end_epoch()
 
     def prepare(self) -> None:
         """Declare new parameters to the servers, and make backward send their gradients."""

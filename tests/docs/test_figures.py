@@ -173,6 +173,13 @@ def others():
     blocks = [row("GPT-2", "full", "s", FAST, SLOW, by=by, against="torch") for by in ("a Block", "a torch module")]
     yield result("layouts", *blocks)
     yield result("tasks", row("two workers", "translation", "samples/s", SLOW, FAST, against="torch DDP"))
+    yield result("server_replicas", row("a training step", "dist_sync", "s", SLOW, FAST, "2 replicas", "1 replica"))
+    killed = [row("2 workers", what, "s", [0.5], by="neomx") for what in ("next step", "full strength", "pause")]
+    cost = row("2 workers", "step without failures", "s", SLOW, FAST, "--elastic", "plain")
+    yield result("elastic", *killed, row("2 workers", "next step", "s", [9.0], by="torch elastic"), cost)
+    saved = [row("1.00 GB", what, "MB/s", SLOW, FAST, against="dd") for what in ("writing", "saving")]
+    times = [row("1.00 GB", what, "s", FAST, SLOW, against="writing") for what in ("pause", "resume")]
+    yield result("checkpoint", *saved, *times)
     speed = row("speed", "store", "steps/s", SLOW, FAST, by="flood", against="control")
     cpu = [row("CPU", "store", "cores", [0.03], by=kind) for kind in ("quiet", "control", "flood")]
     yield result("flood", speed, *cpu)
@@ -215,5 +222,6 @@ def test_every_block_and_section_can_be_made():
     for name, each in found.items():
         if name in figures.SECTIONS and figures.drawn_rows(name, each):
             ElementTree.fromstring(figures.svg(name, each))
+    assert "| 2 workers | torch elastic | 9.00 s | | |" in figures.text_of("elastic-table", found)
     assert "communication, 0 ms" in figures.text_of("dist-link", found)
     assert "takes 0.50 of the time of torch DDP and 0.50 of" in figures.text_of("dist-sentence", found)

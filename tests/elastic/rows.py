@@ -110,6 +110,8 @@ def _makes_sense(row):
         return False
     if row.phase in AT_ONCE and not at_once and row.fault != "differs" or row.phase in AHEAD and at_once:
         return False
+    if mode.rest and (row.role, row.workers, row.when) == ("leader", 2, "last") and row.phase in ("update", "updated"):
+        return False  # nobody else has data in this step, who would write that it is committed
     if row.phase == "leave" and row.fault == "failed":
         return False  # the program has ended
     # A spare asks to join the epoch before the one in which the fault occurs, which may be too short.

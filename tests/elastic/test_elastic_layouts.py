@@ -26,6 +26,7 @@ ROWS = [
     "leader/killed/updated/pipeline adam/4/middle",
     "bystander/killed/opened/tensor uneven/4/middle",
     "joiner/continued/taken/shard/4/middle",
+    "joiner/continued/take/pipeline/4/middle",
 ]
 TENSOR = Seats(1, 2, (0, 0), "data=2,tensor=2")
 PIPELINE = Seats(2, 1, (0, 0), "data=2,pipeline=2")

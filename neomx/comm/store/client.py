@@ -214,7 +214,7 @@ class StoreClient:
 
     def come_back(self) -> bool:
         """Join the roll call again after the store could not be reached. Return whether it answers now."""
-        self._connections.close()
+        self._connections.drop()
         try:
             if self._enrol().kind == ERROR:  # it still has the connection that broke
                 return False

@@ -32,6 +32,7 @@ class Connections:
         self._secret, self._tls = secret, tls
         self._free: list[wire.Connection] = []
         self._used: set[wire.Connection] = set()
+        self._is_closed = False
         self._guard = threading.Lock()
         self._seeking = threading.Lock()
         self._heard = 0.0  # when the leader last answered
@@ -60,8 +61,7 @@ class Connections:
     def one(self, timeout: float) -> Iterator[wire.Connection]:
         """A connection for a request and its answer. After an error it is closed, otherwise kept for reuse."""
         with self._guard:
-            free = self._free
-            connection = free.pop() if free else None
+            connection = self._free.pop() if self._free else None
         if connection is None:
             connection = self.dial(timeout)
         with self._guard:
@@ -73,9 +73,10 @@ class Connections:
         finally:
             with self._guard:
                 self._used.discard(connection)
-                keep = keep and free is self._free and len(free) < _AT_ONCE and connection.address == self.address
+                keep = keep and not self._is_closed and len(self._free) < _AT_ONCE
+                keep = keep and connection.address == self.address
                 if keep:
-                    free.append(connection)
+                    self._free.append(connection)
             if not keep:
                 connection.close()
 
@@ -91,7 +92,12 @@ class Connections:
         return connection.receive(timeout=max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
-        """Close the connections that are not in use, and those in use after their answers."""
+        """Close the connections that are not in use now, and others after their answers."""
+        self._is_closed = True
+        self.drop()
+
+    def drop(self) -> None:
+        """Close the connections that are not in use."""
         with self._guard:
             free, self._free = self._free, []
         for connection in free:

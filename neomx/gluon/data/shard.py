@@ -65,8 +65,12 @@ class ShardedDataset(Dataset):
         rank: int = 0,
         size: int = 1,
         workers: Sharers | None = None,
+        together: Callable[[], int] = lambda: 1,
     ):
-        """`workers`, such as the session of a job, replaces `rank` and `size`: in an elastic job they change."""
+        """`workers`, such as the session of a job, replaces `rank` and `size`: in an elastic job they change.
+
+        `together` returns the number of neighboring samples of a batch that stay on one worker.
+        """
         if not 0 <= rank < size:
             raise ValueError(f"rank must be from 0 to size - 1, received rank={rank}, size={size}")
         if seed < 0:
@@ -75,6 +79,7 @@ class ShardedDataset(Dataset):
             raise ValueError("the dataset is already a shard: call shard once, on the whole dataset")
         self.dataset = dataset if isinstance(dataset, Dataset) else SimpleDataset(dataset)
         self.shuffle, self.seed, self._place, self._workers = shuffle, seed, (rank, size), workers
+        self.together = together
         self.epoch = 0
         self._drawn: tuple[int, np.ndarray] | None = None
 
@@ -117,7 +122,7 @@ class ShardedDataset(Dataset):
         return ShardedBatches(self, batch_size, last_batch)
 
     def _of(self, dataset: Dataset) -> ShardedDataset:
-        made = ShardedDataset(dataset, self.shuffle, self.seed, *self._place, workers=self._workers)
+        made = ShardedDataset(dataset, self.shuffle, self.seed, *self._place, self._workers, self.together)
         made.epoch, made.batch_size = self.epoch, self.batch_size
         return made
 
@@ -165,7 +170,8 @@ class ShardedBatches(Sampler):
     def count(self, samples: int) -> int:
         """Return the number of batches that this worker has of `samples` of all workers."""
         full, rest = divmod(samples, self.at_once)
-        return full * (self.shard.rank < self.at_once) + (self.shard.rank < rest)
+        first = self.shard.rank * self.shard.together()  # the first sample of a batch that this worker has
+        return full * (first < self.at_once) + (first < rest)
 
     def __iter__(self) -> Iterator[list[int]]:
         epoch = self.start()
@@ -251,7 +257,8 @@ class Epoch(Pass):
         self._start, self._at_once = self._committed, batches.at_once
         indices = batches.indices(self.number, self._start)
         starts = range(0, len(indices), self._at_once)
-        shares = (indices[at : at + self._at_once][rank::size].tolist() for at in starts)
+        together = self._shard.together()
+        shares = (_share(indices[at : at + self._at_once].tolist(), rank, size, together) for at in starts)
         self._lists = (share for share in shares if share)
         self._first = -(-self._start // self._at_once)  # the number of the first batch
         self.steps, self.samples = self._first + len(starts), self._start + len(indices)
@@ -337,6 +344,15 @@ class Epoch(Pass):
         if not self._shard.has_others or not session.is_open():
             return False
         opened = session.session()
-        if opened.world.servers == 0 or "rounds" in vars(opened):  # asynchronous workers do not wait
-            opened.rounds.pause(lacks=1, batches=self._batches)
+        waits = opened.world.servers == 0 or "rounds" in vars(opened)  # asynchronous workers do not
+        if waits and opened.rounds.pause(lacks=1, batches=self._batches):
+            return False  # all workers have ended the pass, even if one was lost afterwards
         return self.deals != deals or self._has_more
+
+
+def _share(batch: list[int], rank: int, size: int, together: int) -> list[int]:
+    """Return a worker's share of a batch of all workers, which is divided in pieces of so many samples."""
+    if together == 1:
+        return batch[rank::size]
+    pieces = [batch[at : at + together] for at in range(0, len(batch), together)]
+    return [index for piece in pieces[rank::size] for index in piece]

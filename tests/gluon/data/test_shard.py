@@ -1,6 +1,7 @@
 """Sharded datasets: N workers see every sample once, in the order of a single process."""
 
 import itertools
+import types
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neomx as mx
+from neomx.comm import session
 from neomx.events import subscribe
 from neomx.gluon.data import ArrayDataset, DataLoader, Dataset, SequentialSampler, ShardedDataset, SplitSampler
 from neomx.gluon.data.place import Batch, current_batch
@@ -238,3 +240,18 @@ def test_split_sampler_parts_have_equal_size():
         SplitSampler(10, 2, 2)
     loader = DataLoader(mx.nd.arange(10), batch_size=5, sampler=SplitSampler(10, 2, 1))
     assert sorted(next(iter(loader)).asnumpy().ravel().tolist()) == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("has_passed", [True, False])
+def test_a_pass_that_all_have_ended_is_over_even_if_samples_were_dealt_again(monkeypatch, has_passed):
+    """A worker may be lost when others have passed the end of the data, and begun the next pass."""
+    epoch = ShardedDataset(list(range(8)), size=2).batches(2).start()
+
+    def pause(**_):
+        epoch.deal_again()
+        return has_passed
+
+    opened = types.SimpleNamespace(world=types.SimpleNamespace(servers=0), rounds=types.SimpleNamespace(pause=pause))
+    monkeypatch.setattr(session, "session", lambda: opened)
+    monkeypatch.setattr(session, "is_open", lambda: True)
+    assert epoch._finish() == (not has_passed)
