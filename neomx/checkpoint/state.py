@@ -102,11 +102,12 @@ class Training:
         return {each.name: each.tensor.detach().cpu().clone() for each in fragments}, {**facts, "worker": mine}
 
     def fragments(
-        self, rank: int, workers: int, with_empty: bool = False
+        self, rank: int, workers: int, with_empty: bool = False, to_join: bool = False
     ) -> tuple[list[Fragment], dict[str, Any], dict[str, Any]]:
         """Return this worker's tensors, which are not copied, the facts about all, and those about this worker.
 
-        Parts without elements are left out, except `with_empty`.
+        Parts without elements are left out, except `with_empty`. With `to_join`, the tensors are for a worker that
+        joins: without optimizer states that a store has.
         """
         found: list[Fragment] = []
         sparse: dict[str, list[int]] = {}
@@ -126,7 +127,7 @@ class Training:
         if strategy is not None:
             keeps = strategy.keeps_states
             if not keeps or rank == 0:
-                content, arrays = strategy.packed_states()
+                content, arrays = strategy.states_to_join() if to_join else strategy.packed_states()
                 facts["optimizer"] = content
                 for name, array in arrays.items():
                     found += _fragments(f"optimizer/{name}", array, sparse, is_shared=not keeps, is_lent=not keeps)
@@ -156,8 +157,8 @@ class Training:
             found |= _with_rows(f"optimizer/{name}", content, region)
         return found
 
-    def restore(self, content: Content, rank: int = 0, workers: int = 1) -> None:
-        """Restore parameters, optimizer states and the gradient exchange.
+    def restore(self, content: Content, rank: int = 0, workers: int = 1, joins: bool = False) -> None:
+        """Restore parameters, optimizer states and the gradient exchange. With `joins`, those of another worker.
 
         If something does not fit, nothing is changed. The tensors that `wanted` names are read, unless they were.
         """
@@ -171,8 +172,11 @@ class Training:
         subject.put(values)
         if strategy is not None:
             arrays = {name: array_of(content, f"optimizer/{name}") for name in self._optimizer_regions(content)}
-            strategy.weights_were_restored()
-            strategy.take_packed_states(content.facts["optimizer"], arrays)
+            if joins:
+                strategy.join_states(content.facts["optimizer"], arrays)
+            else:
+                strategy.weights_were_restored()
+                strategy.take_packed_states(content.facts["optimizer"], arrays)
         subject.take_extras(content.facts)
         self._restore_exchange(content, f"worker/{rank}/", same)
         self._restore_gradients(content, rank, same)

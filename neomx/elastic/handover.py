@@ -55,7 +55,7 @@ def give(group: Group, trainings: Mapping[int, Training], facts: dict[str, Any])
     tensors, known = {_RANDOM: torch.get_rng_state()}, {}
     shapes: dict[str, list[int]] = {}  # of whole tensors of which these workers have a part
     for number, training in trainings.items():
-        fragments, known[str(number)], _ = training.fragments(0, 1, with_empty=True)
+        fragments, known[str(number)], _ = training.fragments(0, 1, with_empty=True, to_join=True)
         # Gradients and residuals of compression belong to the worker that computed them.
         kept = [each for each in fragments if not each.name.startswith("worker/")]
         tensors |= {f"{number}/{each.name}": each.tensor.detach().cpu() for each in kept}

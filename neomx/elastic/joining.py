@@ -114,7 +114,7 @@ class Joining:
         contents, facts = handover.take(group, seed)
         handover.check_trainers(contents, trainings)
         for number, content in contents.items():
-            trainings[number].restore(content)
+            trainings[number].restore(content, joins=True)
         self._training.take_facts(facts)
 
     def first_epoch(self) -> int:

@@ -159,11 +159,19 @@ class Elastic:
         if ends_step:
             self._keep_copy()
         self._expects_step = False
-        self.is_updating = ends_step
-        try:
-            apply(self._scaled(divisor) if ends_step else divisor)
-        finally:
-            self.is_updating = False
+        while True:
+            self.is_updating = ends_step
+            try:
+                apply(self._scaled(divisor) if ends_step else divisor)
+                break
+            except PeerError as error:  # a worker was lost while the servers update
+                self.is_updating = False
+                generation = self._next(self._status(True, divisor, self._epoch()), error)
+                if generation is None or self.steps == BLANK:  # the others went on without this one
+                    self._drop(generation)
+                    return False
+            finally:
+                self.is_updating = False
         if ends_step:
             self._commit(generation)
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -13,9 +13,13 @@ import torch
 from .. import optimizer as opt
 from ..base import MXNetError
 from ..comm import compress
-from ..comm.server import Directory, KeyAllocator, KeySpec, Segment, Settings, SparseRows, open_client
+from ..comm.generations import Generation
+from ..comm.server import Client, Directory, KeyAllocator, KeySpec, Segment, Settings, SparseRows, open_client
+from ..comm.server import Generation as Members
+from ..comm.server.messages import LOAD_STATES, SET_OPTIMIZER
 from ..comm.session import Session
 from ..comm.store import THE_STORE, TOLERATES_LOSS, PeerError
+from ..comm.transaction import transaction
 from ..context import cpu
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
@@ -45,6 +49,11 @@ class RemoteStore(SharedStore):
         self._world = self._session.world
         self._staleness = _staleness_of(name, staleness)
         self.begins_alike = self.is_synchronous  # an asynchronous worker may join late
+        if self._world.is_elastic and not self.is_synchronous:
+            raise MXNetError(
+                f"{name!r} does not support elastic jobs. Use 'dist_sync', or start without --elastic, where "
+                f"{name!r} continues without lost workers"
+            )
         assert self._session.store is not None
         self._store = self._session.store
         if self._staleness != 0:
@@ -52,18 +61,66 @@ class RemoteStore(SharedStore):
         self._number = next(_numbers)
         self._allocator = KeyAllocator(self._world.servers)
         directory = Directory(self._world, self._store, self._number, self._staleness)
-        self._client = open_client(directory, self._world.timeout, self._world.servers, self._world.rank)
-        leave = weakref.finalize(self, self._client.close)
+        self._generations = self._session.generations
+        self._followed = 0  # the generation as whose member this worker is connected
+        self._have_optimizer = False  # whether all servers had an optimizer when it began
+        timeout, rank = self._world.timeout, self._world.rank
+        self._connection = open_client(directory, timeout, self._world.servers, rank, self._watch())
+        leave = weakref.finalize(self, self._connection.close)
         leave.atexit = False  # the session ends its last round first
         self._session.at_close.append(leave)
         self._specs: dict[Key, KeySpec] = {}
+        self._told: dict[Key, KeySpec] = {}  # keys that the other workers have declared, in an elastic job
         self._optimizers = self._loads = self._barriers = 0
         self._remote: RemoteOptimizer | None = None
+        self._settled: tuple[int, Settings] | None = None  # the last step of an elastic job, and its settings
+
+    @property
+    def runs_optimizer(self) -> bool:
+        """Whether the servers have the optimizer of this worker."""
+        return self._remote is not None
 
     @property
     def is_synchronous(self) -> bool:
         """Whether every update includes all workers."""
         return self._staleness == 0
+
+    # ---- the workers ----
+
+    @property
+    def _client(self) -> Client:
+        """The connections to the servers, as a member of the current generation if the job is elastic."""
+        self._follow_workers()
+        return self._connection
+
+    def _follow_workers(self) -> None:
+        generations = self._generations
+        if generations is not None and generations.admitted and self._followed != generations.number:
+            self._follow(generations.current)
+
+    def _follow(self, now: Generation) -> None:
+        """Go on with the workers of a new generation: the servers drop what was not decided to count."""
+        is_first = now.members[0] == self._world.number
+        told = self._connection.regroup(Members(now.number, now.members, now.steps), is_first)
+        specs = [KeySpec.heard(each, self._world.servers) for each in told[0]["keys"]]
+        self._told = {spec.key: spec for spec in specs}
+        counts = [dict(each["actions"]) for each in told]
+        self._optimizers, self._loads = (max(e.get(act, 0) for e in counts) for act in (SET_OPTIMIZER, LOAD_STATES))
+        self._have_optimizer = all(SET_OPTIMIZER in each for each in counts)
+        self._followed = now.number
+
+    def _watch(self) -> Callable[[int], None]:
+        """Return a function that raises if workers of a generation are lost, or one of them has noticed it."""
+        generations, store = self._generations, self._store
+
+        def watch(number: int) -> None:
+            if generations is None or not generations.admitted:
+                return
+            lost = [f"worker {member}" for member in generations.gone()]
+            if lost or generations.is_called() or generations.number != number:
+                raise PeerError(f"the servers cannot complete the step. {store.missing(lost)}")
+
+        return watch
 
     # ---- keys ----
 
@@ -71,12 +128,23 @@ class RemoteStore(SharedStore):
         return self._specs[name].shape if name in self._specs else None
 
     def _create(self, values: dict[Key, NDArray]) -> None:
+        self._follow_workers()
         tensors = [value._data.detach().cpu() for value in values.values()]
-        specs = [
-            KeySpec(name, tuple(t.shape), t.dtype, self._allocate(tuple(t.shape), t.dtype), 0, _is_sparse(value))
-            for (name, value), t in zip(values.items(), tensors, strict=True)
-        ]
-        self._declare(specs, tensors)
+        specs = [self._spec(name, value) for name, value in values.items()]
+        try:
+            self._declare(specs, tensors)
+        except MXNetError:
+            for spec in specs:
+                self._allocator.add(spec.segments, spec.dtype.itemsize, -1)
+            raise
+
+    def _spec(self, name: Key, value: NDArray) -> KeySpec:
+        """Return the spec of a new key: that of the other workers, if they have it already."""
+        if (known := self._told.get(name)) is not None:
+            self._allocator.add(known.segments, known.dtype.itemsize)
+            return known
+        shape, dtype = tuple(value.shape), value._data.dtype
+        return KeySpec(name, shape, dtype, self._allocate(shape, dtype), 0, _is_sparse(value))
 
     def assign(self, key: Keys, value: Values) -> None:
         """Overwrite keys with the values of worker 0. All workers must call it."""
@@ -95,6 +163,11 @@ class RemoteStore(SharedStore):
 
     def _push(self, pushed: dict[Key, list[NDArray]]) -> None:
         """Send the sums over contexts; the servers sum over workers."""
+        if self._generations is not None:
+            raise MXNetError(
+                "push() does not support elastic jobs, in which workers come and go. Train with a Trainer or a Module, "
+                "or start the job without --elastic"
+            )
         self._check_updates()
         for name, arrays in pushed.items():
             calls.check_dtypes(name, arrays, self._specs[name].dtype)
@@ -179,7 +252,25 @@ class RemoteStore(SharedStore):
         worker if this one only `follows`.
         """
         self._check_updates()
-        self._client.commit(keys, self._settings(keys), follows)
+        if self._generations is None:
+            self._client.commit(keys, self._settings(keys), follows)
+        else:
+            self._settled = None
+            self._client.commit(keys, follows=True, step=transaction().steps + 1)
+
+    def exchange_await(self, keys: Sequence[Key]) -> None:
+        """In an elastic job, wait until all servers have what all workers have committed for these keys."""
+        if self._generations is not None:
+            self._client.await_offers(keys)
+
+    def exchange_settle(self, keys: Sequence[Key]) -> None:
+        """In an elastic job, update these keys: all workers know that the current step counts."""
+        if self._generations is None:
+            return
+        step = transaction().steps + 1
+        if self._settled is None or self._settled[0] != step:  # otherwise this repeats it, after a loss
+            self._settled = step, self._settings(keys)
+        self._client.settle(keys, *self._settled)
 
     def exchange_pull(self, keys: Sequence[Key], outs: Sequence[torch.Tensor]) -> None:
         """Copy the arrays of keys into tensors, in the shape of the keys or flat, as soon as each is ready."""
@@ -193,6 +284,9 @@ class RemoteStore(SharedStore):
         self._updater, self._remote = opt.get_updater(optimizer), RemoteOptimizer(optimizer)
         if self._keeps_whole():
             self._gather_keys()
+        self._follow_workers()
+        if before[1] is None and self._have_optimizer:
+            return  # other workers of an elastic job have set it
         self._optimizers += 1
         try:
             self._client.set_optimizer(states.dumps({}, self._remote.description()), self._optimizers)
@@ -284,7 +378,7 @@ class RemoteStore(SharedStore):
 
     def close(self) -> None:
         """Disconnect from the servers."""
-        self._client.close()
+        self._connection.close()
 
 
 def _staleness_of(name: str, staleness: int | None) -> int | None:

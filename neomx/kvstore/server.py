@@ -128,7 +128,8 @@ def serve(opened: Session, ended: threading.Event) -> None:
             f"{world.role!r}"
         )
     listening = wire.listen(world.host)
-    process = Process(world, store, OptimizerRule, returns=os.environ.get("NEOMX_JOINS") == "1")
+    returns, is_elastic = (os.environ.get(name) == "1" for name in ("NEOMX_JOINS", "NEOMX_ELASTIC"))
+    process = Process(world, store, OptimizerRule, returns, is_elastic)
     address = wire.join_address(world.host, listening.getsockname()[1])
     stop = listener.serve(
         listening, world.secret, world.tls, process.handle, _refused, service_name(world.rank, address)

@@ -24,11 +24,12 @@ from ..comm.jobspec import JobSpec
 from ..comm.store import StoreServer
 from ..comm.supervision import FAREWELL, SAVED
 from ..comm.wire import printable
+from ..programs import SERVER
 from .council import Council
 from .crew import Crew, Host, Limits, Loss, Start
 from .errors import ConfigurationError
 from .job import Job
-from .run import grace_of
+from .run import grace_of, start_process
 
 _WORDS = 500  # characters of an error that are shown
 
@@ -143,7 +144,20 @@ class Elastic(Council):
         failure = child.failure() if child.code else Failure(child.name, 0, "", [])
         if child.code:
             self._tree.bury(child)
-        self._exit(failure)
+        if child.name.startswith("server"):
+            self._lose_server(failure)
+        else:
+            self._exit(failure)
+
+    def _lose_server(self, failure: Failure) -> None:
+        """Handle the end of a parameter server, without which the job may go on."""
+        if not failure.code:
+            return
+        self.server.mark_gone(failure.name, failure.code, failure.why)
+        if how := self.servers.tolerates(failure.name):
+            self._news.append(f"{failure.name} on {failure.host} is lost ({failure.why}); {how}")
+        else:
+            self._fail(failure, "")
 
     def tick(self) -> None:
         """Learn what happened on other nodes, start workers, and decide whether the job can go on."""
@@ -394,5 +408,7 @@ def here(job: Job, store: StoreServer, tree: Processes, spec: JobSpec) -> Elasti
     """Start an elastic job on this machine only, and return its verdict."""
     verdict = verdict_of(job, store)
     verdict.add(Host("this machine", job.local_room, node=0), Here(tree, spec, job.python))
+    for command in spec.server_commands(SERVER):
+        start_process(tree.start, command)
     verdict.begin(tree)
     return verdict

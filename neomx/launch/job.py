@@ -158,8 +158,10 @@ class Job:
             raise ConfigurationError("--detach works for a job on one machine: omit --hosts, --hosts-from and --nnodes")
         if self.elastic is None:
             return
-        if self.servers:
-            raise ConfigurationError("--elastic works without parameter servers: omit -s")
+        if self.servers and (self.hosts or self.nodes > 1 or self.has_changing_hosts):
+            raise ConfigurationError(
+                "--elastic works with parameter servers on one machine: omit -s, or --hosts, --hosts-from and --nnodes"
+            )
         if self.has_changing_hosts:
             if self.hosts or self.nodes > 1:
                 raise ConfigurationError("--hosts-from replaces --hosts and --nnodes: pass only one of them")

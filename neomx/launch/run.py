@@ -9,9 +9,10 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 
+from ..comm.child import Command
 from ..comm.jobspec import JobSpec, new_job
 from ..comm.output import say
 from ..comm.secret import checked, read
@@ -103,12 +104,15 @@ def start(tree: Tree, spec: JobSpec, job: Job, interrupts: Interrupts) -> None:
     for command in (*spec.server_commands(SERVER), *spec.worker_commands(job.python)):
         if interrupts.received:
             return
-        try:
-            tree.start(command)
-        except OSError as error:  # no processes, descriptors or memory left
-            raise ConfigurationError(
-                f"cannot start {command.name}: {error.strerror or error}. Reduce -n or -s"
-            ) from error
+        start_process(tree.start, command)
+
+
+def start_process(start: Callable[[Command], object], command: Command) -> None:
+    """Start a process of the job. Raises if no processes, descriptors or memory are left."""
+    try:
+        start(command)
+    except OSError as error:
+        raise ConfigurationError(f"cannot start {command.name}: {error.strerror or error}. Reduce -n or -s") from error
 
 
 def settings(job: Job) -> tuple[tuple[str, str], ...]:

@@ -89,7 +89,7 @@ class StepStrategy(ABC):
         if transaction().survives and self.exchanges and not self.survives:
             raise MXNetError(
                 f"{type(self).__name__} does not support elastic jobs, in which workers come and go. Use "
-                "kvstore='dist_sync' without servers and without a layout, or start the job without --elastic"
+                "kvstore='dist_sync' without a layout, or start the job without --elastic"
             )
         self._training = training
 
@@ -249,6 +249,15 @@ class StepStrategy(ABC):
     def take_packed_states(self, content: Any, arrays: Mapping[str, NDArray]) -> None:
         """Continue with what `packed_states` returned, of whole weights or of this worker's parts."""
         self.training.take_packed(content, arrays)
+
+    def states_to_join(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Return what a worker that joins an elastic job needs of the optimizer and its states."""
+        return self.packed_states()
+
+    def join_states(self, content: Any, arrays: Mapping[str, NDArray]) -> None:
+        """Continue with what `states_to_join` of another worker returned."""
+        self.weights_were_restored()
+        self.take_packed_states(content, arrays)
 
     def parts(self) -> Mapping[Key, NDArray] | None:
         """Return the parts of weights that this worker updates, by key, or None if it updates whole weights."""

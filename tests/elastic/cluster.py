@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from neomx.comm.jobspec import JobSpec
 from neomx.comm.store import StoreServer
 
 SECRET = "0" * 32
+SERVER = pathlib.Path(__file__).resolve().parents[1] / "workers" / "parameter_server.py"
 
 
 class Cluster:
@@ -34,13 +36,18 @@ class Cluster:
         silence=None,
         timeout=120,
         relayed=None,
+        servers=0,
+        replicas=1,
         **variables,
     ):
         self.script, self.arguments, self.workers, self.most, self.least = script, arguments, workers, most, least
         self.variables, self.output = variables, output
         self.popen, self.silence, self.timeout = popen, silence, timeout
         self.relayed, self.relay = relayed, None  # the worker that reaches the store through a relay
+        self.servers, self.replicas = servers, replicas
         self.processes = {}
+        self.server_processes = {}
+        self._is_over = False
         self._next = workers
 
     def __enter__(self):
@@ -49,34 +56,60 @@ class Cluster:
         self.store = self._stack.enter_context(contextlib.closing(store)).start()
         if self.relayed is not None:
             self.relay = self._stack.enter_context(contextlib.closing(Relay(self.store.address)))
+        for number in range(self.servers):
+            self.start_server(number)
         for member in range(self.workers):
             self._start(member)
         return self
 
     def __exit__(self, *exc):
-        for process in self.processes.values():
+        self._is_over = True
+        started = [*self.processes.values(), *self.server_processes.values()]
+        for process in started:
             if process.poll() is None:
                 process.kill()
-        for process in self.processes.values():
+        for process in started:
             process.wait()
         self._stack.close()
 
+    def _spec(self, address, **extra):
+        extra |= {"NEOMX_ELASTIC": "1", "NEOMX_ELASTIC_MAX": str(self.most or self.workers)}
+        extra |= {"NEOMX_ELASTIC_MIN": str(self.least), **environment_only(), **self.variables}
+        return JobSpec(
+            "job",
+            SECRET,
+            address,
+            self.workers,
+            servers=self.servers,
+            server_replicas=self.replicas,
+            extra=tuple(extra.items()),
+            timeout=self.timeout,
+        )
+
+    def start_server(self, number, again=False):
+        """Start a parameter server, or start it again."""
+        spec = self._spec(self.store.address, NEOMX_JOINS="1" if again else "")
+        command = spec.server_commands([sys.executable, str(SERVER)])[number]
+        with open(f"{self.output}/server-{number}.log" if self.output else os.devnull, "a") as out:
+            process = self.popen(command.argv, env=command.environ, stdout=out, stderr=subprocess.STDOUT)
+        self.server_processes[number] = process
+        threading.Thread(target=self._watch, args=(f"server {number}", process), daemon=True).start()
+
     def _start(self, member, joins=False):
-        extra = {"NEOMX_ELASTIC": "1", "NEOMX_ELASTIC_MAX": str(self.most or self.workers)}
-        extra |= {"NEOMX_ELASTIC_MIN": str(self.least), "NEOMX_JOINS": "1" if joins else ""}
-        extra |= {"RANK": str(member), **environment_only(), **self.variables}
         address = self.relay.address if self.relay and member == self.relayed else self.store.address
-        spec = JobSpec("job", SECRET, address, self.workers, extra=tuple(extra.items()), timeout=self.timeout)
+        spec = self._spec(address, RANK=str(member), NEOMX_JOINS="1" if joins else "")
         command = [sys.executable, str(self.script), *map(str, self.arguments)]
         with open(f"{self.output}/worker-{member}.log" if self.output else os.devnull, "w") as out:
             process = self.popen(command, env=spec.worker_environ(member), stdout=out, stderr=subprocess.STDOUT)
         self.processes[member] = process
-        threading.Thread(target=self._watch, args=(member, process), daemon=True).start()
+        threading.Thread(target=self._watch, args=(f"worker {member}", process), daemon=True).start()
 
-    def _watch(self, member, process):
+    def _watch(self, name, process):
         code = process.wait()
         if code:
-            self.store.mark_gone(f"worker {member}", code)
+            self.store.mark_gone(name, code)
+        if code and name.startswith("server") and self.replicas > 1 and not self._is_over:
+            self.start_server(int(name.removeprefix("server ")), again=True)
 
     def join(self):
         """Start a worker that joins. Return its number."""
@@ -87,6 +120,13 @@ class Cluster:
     def kill(self, member, signum=signal.SIGKILL):
         """Send a signal to a worker."""
         self.processes[member].send_signal(signum)
+
+    def wait_for_servers(self, seconds=LIMIT):
+        """Wait until all servers have ended, and return their exit codes, None for those that have not."""
+        limit = time.monotonic() + seconds
+        while time.monotonic() < limit and any(each.poll() is None for each in self.server_processes.values()):
+            time.sleep(0.01)
+        return {number: process.poll() for number, process in self.server_processes.items()}
 
     def wait(self, seconds=LIMIT):
         """Wait until all workers have ended, and return their exit codes."""

@@ -34,6 +34,7 @@ SCRIPT = HERE.parent / "workers" / "elastic_faulty.py"
 PATIENCE = 90.0  # seconds after which a job counts as hanging
 COMING = 6.0  # NEOMX_TIMEOUT of jobs in which a worker never connects
 SILENCE = 1.5  # NEOMX_SILENCE of jobs in which a process is stopped
+SERVERS_END = 20.0  # seconds until the servers have ended after the workers
 PAUSE = 0.004  # seconds between two steps
 
 
@@ -63,6 +64,7 @@ def run(row, server, folder, patience=PATIENCE):
     job = Job(row.mode, row.workers, folder)
     stops = any(fault["kind"] in ("stopped", "continued") for fault in planned.faults)
     options = {"silence": SILENCE, "NEOMX_SILENCE": str(SILENCE)} if stops else {}
+    options |= {"servers": job.mode.servers, "replicas": job.mode.replicas}
     is_absent = row.phase in ("start", "session") and row.role in ("leader", "follower")
     options |= {"timeout": COMING if is_absent else patience, "most": planned.most or None}
     holds = [] if planned.hold is None else [planned.hold]
@@ -71,7 +73,11 @@ def run(row, server, folder, patience=PATIENCE):
         for _ in range(planned.joiners):
             cluster.join()
         _accompany(job, planned, cluster, began + patience)
-        pids = [process.pid for process in cluster.processes.values()]
+        for number, code in cluster.wait_for_servers(SERVERS_END).items():
+            if code != 0:
+                job.tell(f"server {number} ended with code {code}")
+        started = *cluster.processes.values(), *cluster.server_processes.values()
+        pids = [process.pid for process in started]
     job.codes = {member: process.returncode for member, process in cluster.processes.items()}
     job.seconds = time.monotonic() - began
     job.read()

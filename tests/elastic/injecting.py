@@ -29,6 +29,11 @@ CALLS = {
     "committed": ("gluon.data.shard:Epoch.commit", "after"),
     "pause": ("comm.rounds:Rounds.pause", "before"),
     "leave": ("comm.rounds:Rounds.leave", "before"),
+    # of a step with parameter servers:
+    "pushed": ("comm.server.client:Client.commit", "after"),
+    "offered": ("comm.server.client:Client.await_offers", "after"),
+    "settle": ("comm.server.client:Client.settle", "before"),
+    "settled": ("comm.server.client:Client.settle", "after"),
     # of a recovery:
     "call": ("comm.generations:Generations.call", "before"),
     "called": ("comm.generations:Generations.call", "after"),
@@ -37,6 +42,8 @@ CALLS = {
     "dealt": ("gluon.data.shard:Epoch.deal_again", "after"),
     "open": ("comm.rounds:Rounds.begin_generation", "before"),
     "opened": ("comm.rounds:Rounds.begin_generation", "after"),
+    "regroup": ("comm.server.client:Client.regroup", "before"),
+    "regrouped": ("comm.server.client:Client.regroup", "after"),
     "prepared": ("step.allreduce:AllReduce.prepare", "after"),
     # of joining:
     "ask": ("comm.generations:Generations.join", "before"),
@@ -53,6 +60,13 @@ CALLS = {
     "take": ("elastic.handover:take", "before"),
     "taken": ("elastic.handover:take", "after"),
 }
+
+
+def kill_server(number=0):
+    """Kill a parameter server."""
+    from neomx.comm.session import session
+
+    os.kill(session().store.roster()[f"server {number}"]["pid"], signal.SIGKILL)
 
 
 @dataclass
@@ -132,6 +146,8 @@ class Injector:
             os.kill(os.getpid(), signal.SIGSTOP)
         elif fault.kind == "loader killed":
             os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+        elif fault.kind == "server killed":
+            kill_server()
         elif fault.kind == "failed":
             raise RuntimeError("a mistake in the program")
         elif fault.kind == "slowed":

@@ -15,12 +15,14 @@ AT_COMMIT = ("commit", "committed", "batch")
 AT_START = ("start", "session", "trainer")
 AT_END = ("pause", "epoch", "leave", "ended")
 IN_RECOVERY = ("call", "called", "agree", "agreed", "dealt", "open", "opened", "prepared")
+ON_SERVERS = ("forward", "backward", "pushed", "offered", "voting", "voted", "settle", "settled", "committed", "batch")
+WITH_SERVERS = ("agree", "agreed", "regroup", "regrouped", "open", "opened")  # in a recovery
 IN_JOIN = {
     "source": ("agree", "agreed", "give", "given", "meet", "met", "ahead", "passed on", "voting", "updated")
     + ("open", "opened"),
     "bystander": ("agree", "agreed", "meet", "met", "ahead", "passed on", "voting", "updated", "open", "opened"),
     "joiner": ("session", "trainer", "ask", "admitted", "take", "taken", "follow", "ahead", "passed on", "agreed")
-    + ("open", "opened", "forward", "voting", "committed"),
+    + ("open", "opened", "regroup", "regrouped", "forward", "voting", "committed"),
     "one of two joiners": ("ask", "admitted", "follow", "ahead", "passed on", "voting"),
 }
 AT_ONCE = ("give", "given", "take", "taken")  # if the whole state is sent at once
@@ -80,16 +82,34 @@ def all_rows():
         ]
     for phase in ("forward", "voting", "update"):
         made += [Row("spare", fault, phase, *rest) for rest in plain for fault in ("takes over", "killed")]
+    for phase in ON_SERVERS:
+        made += [Row("server", "killed", phase, *rest) for rest in plain]
+    for phase in WITH_SERVERS:
+        made += [Row("second server", "killed", phase, mode, n, when) for mode, n, when in plain if n > 2]
+        faults = ("killed", "stopped", "continued")
+        made += [Row("second follower", f, phase, mode, n, when) for mode, n, when in plain if n > 2 for f in faults]
+    for role, phase in itertools.product(("leader", "follower"), ON_SERVERS):
+        made += [Row(role, fault, phase, *rest) for rest in plain for fault in ("killed", "stopped", "revived")]
     made += [Row("joiner", "differs", "take", mode, n) for mode in MODES for n in sizes]
     made += [Row("loader", "killed", "forward", "loaders", n, when) for n in sizes for when in WHEN]
     layouts = [(mode, when) for mode in MODES if MODES[mode].layout for when in WHEN]
     for role, phase in itertools.product(("leader", "follower"), ("inside", "inside backward")):
         made += [Row(role, fault, phase, mode, 4, when) for mode, when in layouts for fault in ("killed", "failed")]
-    return [row for row in made if _makes_sense(row)]
+    return [row for row in dict.fromkeys(made) if _makes_sense(row)]
+
+
+OF_ALL_REDUCE = ("ready", "bucket", "summed", "update", "updated", "prepared")  # phases
+OF_SERVERS = ("pushed", "offered", "settle", "settled", "regroup", "regrouped")
 
 
 def _makes_sense(row):
     mode = MODES[row.mode]
+    if row.phase in (OF_ALL_REDUCE if mode.servers else OF_SERVERS):
+        return False
+    if row.phase in ("offered", "settle", "settled") and mode.splits:
+        return False  # the servers do not update
+    if "server" in row.role and mode.replicas == 1:
+        return False
     if mode.layout:
         # The loss of two workers of four may leave no replica. A spare takes a place only after a loss.
         if row.workers != 4 or row.role in ("two", "second leader", "second follower", "spare"):
@@ -105,7 +125,7 @@ def _makes_sense(row):
     if row.phase in ("update", "updated") and mode.splits:
         return False  # each gradient is updated on its own
     # An epoch has too few steps to follow them if gradients are accumulated.
-    at_once = mode.splits or mode.micro > 1 or mode.layout
+    at_once = mode.splits or mode.micro > 1 or mode.layout or mode.servers
     if row.role == "joiner" and row.phase == "agreed" and at_once:
         return False
     if row.phase in AT_ONCE and not at_once and row.fault != "differs" or row.phase in AHEAD and at_once:
@@ -168,6 +188,10 @@ def plan(row):
     if members:
         lost = members if row.fault in lost_by else ()
         return Plan([fault(m) for m in members], lost=lost, back=members if row.fault == "revived" else ())
+    if row.role == "server":
+        return Plan([fault(leader, "server killed")])
+    if row.role == "second server":
+        return Plan([fault(follower, "killed", "backward"), fault(1, "server killed")], lost=(follower,))
     if row.role.startswith("second"):
         second = 0 if row.role == "second leader" else 1
         first = fault(follower, "killed", "backward")

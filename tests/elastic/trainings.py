@@ -33,6 +33,8 @@ class Mode:
     drops: bool = False  # whether layers draw random numbers
     defers: bool = False  # whether the first forward pass determines shapes
     calls: bool = False  # whether the program makes a collective call of its own before each step
+    servers: int = 0
+    replicas: int = 1  # servers that hold each parameter
     layout: str = ""  # of a replica: "tensor=2", "pipeline=2", "shard=2"
     is_replayed: bool = True  # whether the weights can be computed again in one process: without a layout, bit by bit
     api: str = "gluon"  # "module": forward, backward and update of a Module; "fit": its fit
@@ -61,6 +63,22 @@ MODES = {
     "buckets": replace(PLAIN, layers="wide"),
     "sparse": replace(PLAIN, layers="sparse"),
     "compressed": replace(PLAIN, compression="2bit", is_replayed=False),
+    "servers": replace(PLAIN, servers=2),
+    "servers adam": replace(PLAIN, servers=2, optimizer="adam"),
+    "servers deferred": replace(PLAIN, servers=2, defers=True),
+    "servers split": replace(PLAIN, servers=2, splits=True),
+    "servers accumulate": replace(PLAIN, servers=2, micro=2),
+    "servers norm": replace(PLAIN, servers=1, layers="norm"),
+    "servers uneven": replace(PLAIN, servers=2, rest=1),
+    "servers uneven split": replace(PLAIN, servers=1, rest=1, splits=True),
+    "servers wide": replace(PLAIN, servers=2, layers="wide"),
+    "servers sparse": replace(PLAIN, servers=2, layers="sparse"),
+    "servers compressed": replace(PLAIN, servers=2, compression="2bit", is_replayed=False),
+    "replicas": replace(PLAIN, servers=2, replicas=2),
+    "replicas adam": replace(PLAIN, servers=3, replicas=2, optimizer="adam"),
+    "replicas wide": replace(PLAIN, servers=2, replicas=2, layers="wide"),
+    "replicas sparse": replace(PLAIN, servers=2, replicas=2, layers="sparse"),
+    "replicas split": replace(PLAIN, servers=2, replicas=2, splits=True),
     "module": replace(PLAIN, api="module", layers="norm"),
     "fit": replace(PLAIN, api="fit", rest=1),
     "fit dropout": replace(PLAIN, api="fit", layers="dropout", drops=True, optimizer="adam"),

@@ -116,7 +116,10 @@ def test_default_is_one_worker_and_no_server():
         ("--elastic --restarts -1 train.py", "--restarts must be 0 or more; received -1"),
         ("--elastic --cooldown 0 5 train.py", "--cooldown expects seconds with 0 < MIN <= MAX; received 0 5"),
         ("--elastic --cooldown 9 5 train.py", "received 9 5"),
-        ("--elastic -s 1 train.py", "--elastic works without parameter servers: omit -s"),
+        (
+            "--elastic -s 1 --hosts a:2,b:2 train.py",
+            "--elastic works with parameter servers on one machine: omit -s, or",
+        ),
         ("--elastic -n 2 --hosts-from none train.py", "--hosts-from none: no such file (looked in "),
         ("--elastic -n 2 --hosts-from . train.py", "--hosts-from .: no such file (looked in "),
         ("--elastic -n 2 --hosts-from train.py train.py", "the file is not executable; run chmod +x train.py"),

@@ -9,6 +9,7 @@ with the others on which of them leads. This package works on tensors; optimizer
 from .allocation import KeyAllocator
 from .client import Client, open_client
 from .directory import Directory
+from .elastic_shard import Generation
 from .messages import KeySpec, Segment, Settings, SparseRows, service_name
 from .process import Process
 from .replica import Replica
@@ -20,6 +21,7 @@ __all__ = [
     "Client",
     "Directory",
     "KeySpec",
+    "Generation",
     "Gradient",
     "Segment",
     "KeyAllocator",

@@ -22,17 +22,23 @@ import torch
 
 from ...base import MXNetError
 from ..store import NEWS, THE_STORE, PeerError
-from ..wire import Frame, Into, TimedOut, WireError, as_bytes
+from ..wire import Closed, Frame, Into, TimedOut, WireError, as_bytes
 from . import messages as m
 from .arena import Chunk
 from .directory import Directory
+from .elastic_shard import Generation
 from .messages import Key, KeySpec, Settings, SparseRows
 from .remote import Commit, Push, RemoteSlot, Server, memory_of, runs_of
 
 _NOTHING: Settings = {}
+Watch = Callable[[int], None]
 Method = TypeVar("Method", bound=Callable[..., Any])
 _GRACE = 10.0  # seconds beyond the timeout after which a server that does not report late workers is itself late
 _TURNS = 20  # connections to a server in a row that may break before it replies to a request
+
+
+class ServerLost(MXNetError):
+    """A server of an elastic job is lost, so the workers cannot go on."""
 
 
 class _Broken(Exception):
@@ -62,10 +68,16 @@ class Request(NamedTuple):
 class Client:
     """The connections of one worker to all servers of a store. Thread-safe."""
 
-    def __init__(self, servers: list[Server], directory: Directory, timeout: float, rank: int):
-        self.servers, self.rank = servers, rank
+    def __init__(self, servers: list[Server], directory: Directory, timeout: float, is_first: bool, watch: Watch):
+        """`is_first`: whether the values and the optimizer of this worker are used.
+
+        `watch` is called while waiting, with the number of the generation. It raises PeerError if workers are lost.
+        """
+        self.servers, self.is_first, self._watch = servers, is_first, watch
+        self._glance = 0.1 if directory.is_elastic else 0.5  # seconds between two calls of `watch`
         self._directory, self._store, self._timeout = directory, directory.store, timeout
         self._failure: MXNetError | None = None
+        self._generation = 0
         self._turn = threading.RLock()
         self.keys: dict[Key, list[RemoteSlot]] = {}
 
@@ -98,8 +110,9 @@ class Client:
         deadline = time.monotonic() + self._timeout + _GRACE
         while True:
             try:
-                return self._receive(server, into, 0.5)
+                return self._receive(server, into, self._glance)
             except TimedOut as error:
+                self._look_at_workers()
                 if time.monotonic() > deadline:
                     self._fail(server, error)
                 if server.name in self._store.gone:
@@ -110,8 +123,17 @@ class Client:
                 self._failure = error
                 raise
 
+    def _look_at_workers(self) -> None:
+        """Raise if other workers are lost. Replies that are on their way are not received then."""
+        try:
+            self._watch(self._generation)
+        except PeerError as error:
+            self._failure = error
+            raise
+
     def _lose(self, server: Server, error: WireError) -> NoReturn:
         """Raise for a lost connection: _Broken if another process can take the lead."""
+        self._look_at_workers()
         if self._directory.is_replicated and THE_STORE not in self._store.gone:
             raise _Broken(str(error)) from error
         self._fail(server, error)
@@ -120,15 +142,21 @@ class Client:
         what = "does not answer" if isinstance(error, TimedOut) else "is gone"
         if what == "is gone":
             self._await_news(server)
-        self._failure = PeerError(f"{server.name} {what}: {error}. {self._store.missing([server.name])}")
+        kind = ServerLost if self._directory.is_elastic else PeerError
+        self._failure = kind(f"{server.name} {what}: {error}. {self._store.missing([server.name])}")
         raise self._failure from error
 
     def _await_news(self, server: Server) -> None:
         """Wait until the roll call knows why a server is gone, which is later than the broken connection."""
         deadline = time.monotonic() + NEWS
+        while time.monotonic() < deadline and self._is_here(server):
+            self._look_at_workers()  # if the others go on without this worker, the server closes the connection
+            time.sleep(0.02)
+
+    def _is_here(self, server: Server) -> bool:
         with contextlib.suppress(PeerError, KeyError):
-            while time.monotonic() < deadline and self._store.roster()[server.name]["state"] == "here":
-                time.sleep(0.02)
+            return self._store.roster()[server.name]["state"] == "here"
+        return False
 
     def _ask(self, request: Request, into: Into | None = None) -> Frame:
         """Send a request and return the reply, from another process if the first one is lost."""
@@ -180,8 +208,11 @@ class Client:
         except _Broken as error:
             self._recover(server, error)
 
-    def _recover(self, server: Server, why: Exception) -> None:
-        """Connect to the process that leads a server, and repeat what was not acknowledged."""
+    def _recover(self, server: Server, why: Exception, anew: bool = False) -> dict[str, Any]:
+        """Connect to the process that leads a server, and repeat what was not acknowledged. Return what it reports.
+
+        If `anew`, nothing is repeated: this worker is a member of a new generation.
+        """
         while True:
             turns = server.turns = server.turns + 1
             if turns > _TURNS:
@@ -191,30 +222,53 @@ class Client:
             try:
                 server.link = self._directory.connect(server.number, again=True)
             except PeerError as error:
+                if self._directory.is_elastic:
+                    self._look_at_workers()
+                    self._failure = ServerLost(str(error))
+                    raise self._failure from error
                 self._failure = error
                 raise
             try:
-                return self._resume(server)
+                return self._resume(server, anew)
             except _Broken as error:
                 why = error
             finally:
                 server.turns = turns  # only replies to other requests reset it
 
-    def _resume(self, server: Server) -> None:
+    def _resume(self, server: Server, anew: bool) -> dict[str, Any]:
         """Map the memory of a new leader, and repeat the pushes and commits that it does not have."""
         slots = list(server.slots.values())
         self._send(server, m.RESUME, {"k": [slot.number for slot in slots]})
-        told = self._answer(server).meta
+        told: dict[str, Any] = self._answer(server).meta
         for chunk, (nbytes, name) in told["chunks"].items():
             self._attach(server, int(chunk), nbytes, name)
         for slot in slots:
             slot.map()
         commits = dict(zip(slots, told["commits"], strict=True))
+        if anew:
+            server.settled = None
+            for slot in slots:
+                slot.begin_again(commits[slot])
+            return told
         if any(slot.commits - commits[slot] not in (0, 1) for slot in slots):
             self._failure = PeerError(f"{server.name} does not have the updates that were acknowledged before")
             raise self._failure
         behind = [slot for slot in slots if slot.commits > commits[slot]]
         self._repeat(server, [slot for slot in slots if slot.open or slot.commits > commits[slot]], behind)
+        if server.settled is not None:
+            self._send_settle(server, *server.settled)
+        return told
+
+    @_in_turn
+    def regroup(self, generation: Generation, is_first: bool) -> list[dict[str, Any]]:
+        """Connect to all servers as a member of a new generation of workers. Return what each server reports."""
+        self._failure, self.is_first, self._generation = None, is_first, generation.number
+        self._directory.follow(generation)
+        told = []
+        for server in self.servers:
+            server.turns = 0
+            told.append(self._recover(server, Closed("the workers have changed"), anew=True))
+        return told
 
     def _repeat(self, server: Server, pushed: list[RemoteSlot], committed: list[RemoteSlot]) -> None:
         """Push gradients again, and commit those that were committed."""
@@ -232,12 +286,12 @@ class Client:
 
     @_in_turn
     def declare(self, specs: Sequence[KeySpec], values: Sequence[torch.Tensor]) -> None:
-        """Declare keys. Worker 0 provides their initial values, flat and contiguous."""
+        """Declare keys. The first worker provides their initial values, flat and contiguous."""
         told = {"keys": [spec.told() for spec in specs]}
         requests = []
         for server in self.servers:
             held = [(v, p) for e, v in zip(specs, values, strict=True) for p in e.segments if p.server == server.number]
-            parts = [v[p.start : p.stop] for v, p in held if self.rank == 0]
+            parts = [v[p.start : p.stop] for v, p in held if self.is_first]
             requests.append(Request(server, m.DECLARE, told, parts))
         found: dict[Key, list[RemoteSlot]] = {spec.key: [] for spec in specs}
         for request, answer in zip(requests, self._ask_all(requests), strict=True):
@@ -274,7 +328,7 @@ class Client:
         self._send(server, m.ATTACH, {"chunk": chunk, "name": gradients.name, "reads": reads})
         if self._answer(server).meta["shared"]:
             server.link.writes.add(chunk)
-        if not self._directory.is_replicated:
+        if not (self._directory.is_replicated or self._directory.is_elastic):
             gradients.close()
         server.gradients[chunk] = gradients
 
@@ -371,15 +425,17 @@ class Client:
             self._send(slot.server, kind, {**pushed.meta, **self._ending(slot.server, committed)}, *buffers)
 
     @_in_turn
-    def commit(self, keys: Sequence[Key], settings: Settings = _NOTHING, follows: bool = False) -> None:
+    def commit(self, keys: Sequence[Key], settings: Settings = _NOTHING, follows: bool = False, step: int = 0) -> None:
         """Complete the step for these keys. Gradients that were not pushed count as zero.
 
-        If `follows`, this worker only takes part in a step of others, whose settings apply.
+        If `follows`, this worker only takes part in a step of others, whose settings apply. In an elastic job, `step`
+        is its number.
         """
         slots = [slot for key in keys for slot in self.keys[key]]
         self._await_use([slot for slot in slots if not slot.open])
-        committed = Commit(settings, follows)
+        committed = Commit(settings, follows, step)
         for server, mine in self._by_server(slots):
+            server.settled = None
             for slot in mine:
                 slot.close(committed)
             with self._recovering(server):
@@ -387,7 +443,25 @@ class Client:
 
     def _send_commit(self, server: Server, slots: list[RemoteSlot], commit: Commit) -> None:
         how = {"f": 1} if commit.follows else server.link.news(commit.settings)
-        self._send(server, m.COMMIT, {"k": [slot.number for slot in slots], **how})
+        step = {"t": commit.step} if commit.step else {}
+        self._send(server, m.COMMIT, {"k": [slot.number for slot in slots], **how, **step})
+
+    @_in_turn
+    def await_offers(self, keys: Sequence[Key]) -> None:
+        """Wait until all workers have committed these keys, and all servers that hold them have the gradients."""
+        slots = [slot for key in keys for slot in self.keys[key]]
+        self._pull(slots, lambda ready: None, {"w": 1, "o": 1})
+
+    @_in_turn
+    def settle(self, keys: Sequence[Key], step: int, settings: Settings) -> None:
+        """Apply what was committed for these keys in a step of an elastic job, which counts."""
+        for server, _ in self._by_server([slot for key in keys for slot in self.keys[key]]):
+            server.settled = step, settings
+            with self._recovering(server):
+                self._send_settle(server, step, settings)
+
+    def _send_settle(self, server: Server, step: int, settings: Settings) -> None:
+        self._send(server, m.SETTLE, {"t": step, **server.link.news(settings)})
 
     def _await_use(self, slots: list[RemoteSlot]) -> None:
         """Wait until the servers have used earlier pushes."""
@@ -395,7 +469,7 @@ class Client:
         if any(slot.open for slot in pending):
             raise MXNetError(f"key {next(p for p in pending if p.open).spec.key!r} was pushed twice without a commit")
         if pending:
-            self._pull(pending, lambda ready: None, waits=True)
+            self._pull(pending, lambda ready: None, {"w": 1})
 
     def _by_server(self, slots: list[RemoteSlot]) -> list[tuple[Server, list[RemoteSlot]]]:
         grouped = [(server, [slot for slot in slots if slot.server is server]) for server in self.servers]
@@ -416,14 +490,16 @@ class Client:
         with torch.no_grad():
             self._pull(list(targets), copy)
 
-    def _pull(self, slots: list[RemoteSlot], take: Callable[[list[RemoteSlot]], None], waits: bool = False) -> None:
+    def _pull(
+        self, slots: list[RemoteSlot], take: Callable[[list[RemoteSlot]], None], how: dict[str, int] = _NOTHING
+    ) -> None:
         """Ask all servers concurrently, and process slots as soon as their servers report them ready."""
         waiting = {server: {slot.number: slot for slot in mine} for server, mine in self._by_server(slots)}
         unasked = list(waiting)
         while waiting:
             while unasked:
                 with self._recovering(unasked[-1]):
-                    self._send(unasked[-1], m.PULL, {"k": list(waiting[unasked[-1]]), **({"w": 1} if waits else {})})
+                    self._send(unasked[-1], m.PULL, {"k": list(waiting[unasked[-1]]), **how})
                     unasked.pop()
             for server in self._talking(list(waiting)):
                 told = None
@@ -440,14 +516,14 @@ class Client:
                     del waiting[server]
 
     def _talking(self, waiting: list[Server]) -> list[Server]:
-        """Return the servers with data to receive. After half a second without data, return all of them."""
+        """Return the servers with data to receive. After some time without data, return all of them."""
         if len(waiting) == 1:
             return waiting
         poll = select.poll()
         of_file = {server.link.connection.fileno(): server for server in waiting}
         for file in of_file:
             poll.register(file, select.POLLIN)
-        return [of_file[file] for file, _ in poll.poll(500)] or waiting
+        return [of_file[file] for file, _ in poll.poll(1000 * self._glance)] or waiting
 
     def _room(self, server: Server, kind: int, meta: Any, nbytes: int) -> memoryview:
         if kind != m.READY or not nbytes:
@@ -474,7 +550,7 @@ class Client:
 
     @_in_turn
     def set_optimizer(self, description: bytes, generation: int) -> None:
-        """Set the optimizer of the servers; only that of worker 0 is used."""
+        """Set the optimizer of the servers; only that of the first worker is used."""
         self._act(m.OPTIMIZER, generation, [description] * len(self.servers))
 
     @_in_turn
@@ -484,17 +560,17 @@ class Client:
 
     @_in_turn
     def restore(self, states: Sequence[bytes], generation: int) -> None:
-        """Set the optimizer's states on each server; only those of worker 0 are used."""
+        """Set the optimizer's states on each server; only those of the first worker are used."""
         self._act(m.RESTORE, generation, states)
 
     def _act(self, kind: int, generation: int, payloads: Sequence[bytes]) -> None:
-        """Ask all servers for an action that runs once, with the payload of worker 0."""
+        """Ask all servers for an action that runs once, with the payload of the first worker."""
         for server in self.servers:
             server.link.told = {}  # they forget the settings of the optimizer before
         meta = {"generation": generation}
         self._ask_all(
             [
-                Request(server, kind, meta, [payload] if self.rank == 0 else [])
+                Request(server, kind, meta, [payload] if self.is_first else [])
                 for server, payload in zip(self.servers, payloads, strict=True)
             ]
         )
@@ -508,6 +584,9 @@ def _anywhere(kind: int, meta: Any, nbytes: int) -> memoryview:
     return memoryview(bytearray(nbytes))
 
 
-def open_client(directory: Directory, timeout: float, servers: int, rank: int) -> Client:
-    """Connect to all servers of the job."""
-    return Client([Server(number, directory.connect(number)) for number in range(servers)], directory, timeout, rank)
+def open_client(
+    directory: Directory, timeout: float, servers: int, rank: int, watch: Watch = lambda generation: None
+) -> Client:
+    """Connect to all servers of the job, as the worker with this rank."""
+    links = [Server(number, directory.connect(number)) for number in range(servers)]
+    return Client(links, directory, timeout, rank == 0, watch)

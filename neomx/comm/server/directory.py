@@ -11,6 +11,7 @@ from ..store import THE_STORE, PeerError, StoreClient
 from ..wire import WireError, connect
 from ..world import World
 from . import messages as m
+from .elastic_shard import Generation
 from .remote import Link
 
 _PAUSE = 0.02  # seconds until the chain of a server is read again
@@ -23,15 +24,19 @@ class Directory:
 
     def __init__(self, world: World, store: StoreClient, space: int, staleness: int | None):
         self.store = store
-        self.is_replicated = world.replicas > 1
+        self.is_replicated, self.is_elastic = world.replicas > 1, world.is_elastic
         self._world, self._chains = world, Chains(store)
         self._hello = {
             "name": world.name,
-            "rank": world.rank,
+            "rank": world.number,
             "space": space,
             "staleness": staleness,
             **m.host_of(world),
         }
+
+    def follow(self, generation: Generation) -> None:
+        """Connect as a member of this generation from now on."""
+        self._hello["generation"] = generation.told()
 
     def connect(self, number: int, again: bool = False) -> Link:
         """Connect to a server; `again` if this worker was connected before. Raises PeerError if no process holds it."""

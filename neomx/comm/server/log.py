@@ -19,6 +19,8 @@ from . import messages as m
 from .messages import Settings, SparseRows
 from .slot import Pushed, Slot
 
+_WITH_GRADIENTS = (m.UPDATE, m.OFFER)
+
 
 @dataclass(slots=True)
 class Operation:
@@ -66,6 +68,7 @@ class Feed:
     told: Settings = field(default_factory=dict)  # settings that it has
     announced: set[str] = field(default_factory=set)  # names of memory that it was told of
     mapped: set[str] = field(default_factory=set)  # names of memory that it can read
+    offered: set[int] = field(default_factory=set)  # slots of which it has offers
 
     def covers(self, slot: Slot) -> bool:
         """Whether the next holder has this slot."""
@@ -77,8 +80,10 @@ class Feed:
             return
         meta = {"space": self.store.number, "n": operation.number, **operation.meta}
         buffers = list(operation.buffers)
-        if operation.kind == m.UPDATE:
+        if operation.kind in _WITH_GRADIENTS:
             self._add_update(operation, meta, buffers)
+        slots = {slot.number for slot in operation.slots}
+        self.offered = self.offered | slots if operation.kind == m.OFFER else self.offered - slots
         self.outlet.send(operation.kind, meta, *buffers)
 
     def _add_update(self, operation: Operation, meta: dict[str, Any], buffers: list[Any]) -> None:
@@ -101,6 +106,8 @@ class Feed:
         """Return None for no gradient, the number of rows, where an array is in memory, or 'sent'."""
         if gradient is None:
             return None
+        if slot.number in self.offered:
+            return "offer"
         if isinstance(gradient, SparseRows):
             buffers += gradient
             return len(gradient.indices)
@@ -152,7 +159,8 @@ class Log:
         feed = self.feed
         with self._guard:
             operation.number = self.number = self.number + 1 if number is None else number
-            is_passed_on = feed is not None and (operation.kind != m.UPDATE or self._restrict(operation, feed))
+            has_all = operation.kind not in _WITH_GRADIENTS
+            is_passed_on = feed is not None and (has_all or self._restrict(operation, feed))
             if is_passed_on:
                 self._pending.append(operation)
         if is_passed_on:

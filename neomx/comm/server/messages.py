@@ -30,6 +30,7 @@ STATES = 10  # get the optimizer's states
 RESTORE = 11  # set the optimizer's states
 BYE = 12  # this worker disconnects
 RESUME = 13  # after a broken connection: report the memory, and which commits were applied
+SETTLE = 14  # a step of an elastic job counts: apply its offers
 # Actions of worker 0 that run once.
 SET_OPTIMIZER, LOAD_STATES = "set_optimizer", "load_optimizer_states"
 # From a server to the next one in the chain of a shard.
@@ -42,6 +43,8 @@ ONCE = 21  # an action of worker 0
 JOINED = 22  # a worker starts, with its counts
 LEFT = 23  # a worker has closed its store
 MEMORY = 24  # shared memory with gradients
+OFFER = 28  # gradients of a round, which are applied if their step counts
+GENERATION = 29  # the workers of an elastic job have changed
 # From a server to the previous one.
 FOLLOW = 25  # send operations, after filling this server if it is new
 HELD = 26  # the operations of a store that were applied

@@ -7,6 +7,7 @@ import secrets
 from typing import Any
 
 from ..chain import Chains, Holder
+from ..generations import OVER
 from ..store import StoreClient
 from ..wire import Connection, Refused, connect
 from ..world import World
@@ -23,9 +24,11 @@ _ATTEMPT = 2.0  # seconds to connect to another server
 class Process:
     """Serves the stores of a job's workers. Call `handle` in a separate thread for each connection."""
 
-    def __init__(self, world: World, store: StoreClient, make_rule: MakeRule, returns: bool = False):
-        """`returns`: an earlier process with this number was lost."""
-        self._returns = returns
+    def __init__(
+        self, world: World, store: StoreClient, make_rule: MakeRule, returns: bool = False, is_elastic: bool = False
+    ):
+        """`returns`: an earlier process with this number was lost. `is_elastic`: workers come and go."""
+        self._returns, self._is_elastic = returns, is_elastic
         self._world, self._store, self._make_rule = world, store, make_rule
         self.host = {**m.host_of(world), "life": secrets.token_hex(8)}
         self._service: Service | None = None
@@ -79,6 +82,9 @@ class Process:
         if self._failure is not None:
             raise self._failure
         members = self._store.roster()
+        if self._is_elastic:  # others may come until the program has ended
+            here = any(each["state"] == "here" for name, each in members.items() if name.startswith("worker "))
+            return not here and self._store.check([OVER])
         workers = [members.get(f"worker {rank}") for rank in range(self._world.size)]
         return all(worker is not None and worker["state"] != "here" for worker in workers)
 
@@ -87,7 +93,8 @@ class Process:
     def _make(self, home: int) -> Replica:
         world = self._world
         where = lambda rank: self._store.missing([f"worker {rank}"])  # noqa: E731
-        return Replica(home, world.servers, world.size, world.timeout, self._make_rule, where, world.replicas)
+        size, replicas = world.size, world.replicas
+        return Replica(home, world.servers, size, world.timeout, self._make_rule, where, replicas, self._is_elastic)
 
     def _join(self, home: int) -> None:
         self._held.add(home)
@@ -111,10 +118,8 @@ class Process:
         return connect(address, self._world.secret, hello, self._world.tls, _ATTEMPT, service, retries=False)
 
     def _lost(self) -> dict[int, str]:
-        members = self._store.roster()
-        found = {rank: members.get(f"worker {rank}") for rank in range(self._world.size)}
         return {
-            rank: member["why"] or "it has ended its program"
-            for rank, member in found.items()
-            if member is not None and member["state"] != "here"
+            int(name.removeprefix("worker ")): member["why"] or "it has ended its program"
+            for name, member in self._store.roster().items()
+            if name.startswith("worker ") and member["state"] != "here"
         }

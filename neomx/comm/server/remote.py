@@ -31,10 +31,14 @@ class Push(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A commit: the optimizer's settings, or whether it takes part in a step of others, whose settings apply."""
+    """A commit: the optimizer's settings, or whether it takes part in a step of others, whose settings apply.
+
+    `step` is the number of the step in an elastic job.
+    """
 
     settings: Settings
     follows: bool
+    step: int = 0
 
 
 class RemoteSlot:
@@ -75,6 +79,10 @@ class RemoteSlot:
         """Note a push, or with False a commit without one."""
         self.pushed = pushed
         self.pending, self.open = True, True
+
+    def begin_again(self, commits: int) -> None:
+        """Forget what was pushed, as a member of a new generation."""
+        self.commits, self.pushed, self.pending, self.open = commits, False, False, False
 
     def close(self, commit: Commit) -> None:
         """Note the commit of what was pushed."""
@@ -144,6 +152,7 @@ class Server:
         self.slots: dict[int, RemoteSlot] = {}  # by number
         self.gradients: dict[int, Chunk] = {}
         self.turns = 0  # new connections since it last replied
+        self.settled: tuple[int, Settings] | None = None  # the last step that was settled, in an elastic job
 
     @property
     def name(self) -> str:

@@ -16,10 +16,11 @@ import torch
 from ..wire import Frame, Refused, as_bytes
 from . import messages as m
 from .arena import attach, view
+from .elastic_shard import ElasticShard, Generation
 from .log import Feed, Operation, Outlet
-from .messages import KeySpec, Settings, field
+from .messages import KeySpec, Settings, SparseRows, field
 from .shard import Shard
-from .slot import Pushed, Slot, groups
+from .slot import Offer, Pushed, Slot, groups
 from .space import MakeRule, Space, rows_of
 
 Answer = Callable[[int, Any], object]  # sends a frame to the previous holder
@@ -39,11 +40,12 @@ class Replica:
         make_rule: MakeRule,
         whereabouts: Callable[[int], str] = str,
         replicas: int = 1,
+        is_elastic: bool = False,
     ):
         self.home, self.servers, self.workers = home, servers, workers
         self.spaces: dict[int, Space] = {}
         self._timeout, self._make_rule, self._whereabouts = timeout, make_rule, whereabouts
-        self.is_replicated = replicas > 1
+        self.is_replicated, self.is_elastic = replicas > 1, is_elastic
         self._leads = not self.is_replicated
         self._guard = threading.RLock()
         self._outlet: Outlet | None = None
@@ -58,7 +60,8 @@ class Replica:
         """Return a store, after creating it if it is new."""
         with self._guard:
             if number not in self.spaces:
-                shard = Shard(self.workers, staleness, self._timeout, self._whereabouts)
+                kind = ElasticShard if self.is_elastic else Shard
+                shard = kind(self.workers, staleness, self._timeout, self._whereabouts)
                 if not self._leads:
                     shard.follow()
                 self.spaces[number] = space = Space(number, self.home, shard, self._make_rule, self.is_replicated)
@@ -196,7 +199,7 @@ class Replica:
         if kind not in TAKEN and kind not in (m.MOVED, m.FAILED):
             raise Refused(f"the previous holder sent a frame of unknown kind {kind}")
         limit = _LIMIT
-        if nbytes and kind in (m.FILL, m.UPDATE):
+        if nbytes and kind in (m.FILL, m.UPDATE, m.OFFER):
             slots = self._slots(self._space(meta), meta)
             limit += sum(_PER_WEIGHT * slot.nbytes + 8 * slot.weight.numel() for slot in slots)
         elif nbytes and kind == m.KEYS:
@@ -251,6 +254,8 @@ class Replica:
         shard.generations.update({str(what): m.whole(count) for what, count in meta["generations"]})
         shard.failures.update({(str(what), m.whole(count)): str(why) for what, count, why in meta["failures"]})
         shard.broken, shard.joined = str(meta["broken"]), {m.whole(rank) for rank in meta["joined"]}
+        if isinstance(shard, ElasticShard) and meta["generation"] is not None:
+            shard.begin(Generation.heard(meta["generation"]))
 
     def _take_contents(self, space: Space, meta: Any, payload: memoryview) -> None:
         at = 0
@@ -260,16 +265,37 @@ class Replica:
             at += slot.nbytes
             slot.round = m.whole(rounds)
             slot.commits.update({m.whole(rank): m.whole(count) for rank, count in commits})
+        for number, step, how in meta["offers"]:
+            slot = space.shard.slots[number]
+            gradient, at = self._gradient(space, slot, how, payload, at, None)
+            slot.offers[None] = Offer(m.whole(step), gradient, _whole(meta, "n"))
         if at < payload.nbytes:
             space.shard.required_rule().join(bytes(payload[at:]))
         space.shard.log.number = _whole(meta, "n")  # those on other slots were not sent
 
-    def _take_update(self, space: Space, meta: Any, payload: memoryview) -> None:
-        shard, slots, at = space.shard, self._slots(space, meta), m.whole(meta.get("b", 0))
+    def _take_offer(self, space: Space, meta: Any, payload: memoryview) -> None:
+        assert isinstance(space.shard, ElasticShard)
+        slots, gradients, _ = self._gradients(space, meta, payload)
+        offer = Operation(m.OFFER, {"t": _whole(meta, "t")}, (), slots, gradients)
+        with space.shard.updating(slots, follows=True):
+            space.shard.offer(offer, _whole(meta, "n"))
+
+    def _take_generation(self, space: Space, meta: Any, payload: memoryview) -> None:
+        assert isinstance(space.shard, ElasticShard)
+        space.shard.regroup(Generation.heard(meta), _whole(meta, "n"))
+
+    def _gradients(self, space: Space, meta: Any, payload: memoryview) -> tuple[list[Slot], list[Pushed], bytes]:
+        """Return slots with their gradients, and the state of the rule that belongs to no slot."""
+        slots, at = self._slots(space, meta), m.whole(meta.get("b", 0))
         shared, gradients = bytes(payload[:at]), []
         for slot, how in zip(slots, field(meta, "g", list), strict=True):
             gradient, at = self._gradient(space, slot, how, payload, at, meta.get("r"))
             gradients.append(gradient)
+        return slots, gradients, shared
+
+    def _take_update(self, space: Space, meta: Any, payload: memoryview) -> None:
+        shard = space.shard
+        slots, gradients, shared = self._gradients(space, meta, payload)
         kept = {name: m.whole(meta[name]) for name in ("r", "z") if name in meta}
         update = Operation(m.UPDATE, kept, (), slots, gradients, self._heard(space, meta))
         with shard.updating(slots, follows=True):
@@ -292,6 +318,8 @@ class Replica:
         """Return a gradient, and where the next one begins in the payload."""
         if how is None:
             return None, at
+        if how == "offer":
+            return slot.offers[None].gradient, at
         if how in ("buffer", "worker"):
             chunk = slot.chunk
             memory = self._buffers[space.number, chunk] if how == "buffer" else space.of_workers[rank, chunk][1]
@@ -336,6 +364,8 @@ class Replica:
 _OF_SPACE: dict[int, Callable[[Replica, Space, Any, memoryview], None]] = {
     m.FILL: Replica._take_contents,
     m.UPDATE: Replica._take_update,
+    m.OFFER: Replica._take_offer,
+    m.GENERATION: Replica._take_generation,
     m.KEYS: Replica._take_keys,
     m.ONCE: Replica._take_action,
     m.JOINED: Replica._take_join,
@@ -357,7 +387,7 @@ def _described(space: Space, empty: bool = False) -> tuple[Any, ...]:
     """Return a frame with all of a store but weights and states. If `empty`, operations will bring the rest too."""
     shard = space.shard
     told: dict[str, Any] = {"space": space.number, "staleness": shard.staleness, "n": 0, "keys": []}
-    told |= {"generations": [], "failures": [], "broken": "", "joined": []}
+    told |= {"generations": [], "failures": [], "broken": "", "joined": [], "generation": None}
     if empty or not shard.log.number:
         return (told,)
     told |= {
@@ -368,6 +398,8 @@ def _described(space: Space, empty: bool = False) -> tuple[Any, ...]:
         "broken": shard.broken,
         "joined": sorted(shard.joined),
     }
+    if isinstance(shard, ElasticShard) and shard.generation:
+        told["generation"] = Generation(shard.generation, tuple(shard.members), 0).told()
     return told, b"" if shard.rule is None else shard.rule.part(None)
 
 
@@ -375,11 +407,22 @@ def _contents(space: Space, slots: Sequence[Slot]) -> tuple[Any, ...]:
     """Return a frame with copies of the weights of slots, and with their states."""
     keys = [slot.spec.key for slot in slots]
     rule = space.shard.rule
+    offers: list[tuple[int, int, None | int | str]] = []
+    offered: list[torch.Tensor] = []
+    for slot in slots:
+        for offer in slot.offers.values():
+            if isinstance(offer.gradient, SparseRows):
+                offers.append((slot.number, offer.step, len(offer.gradient.indices)))
+                offered += offer.gradient
+            else:
+                offers.append((slot.number, offer.step, None if offer.gradient is None else "sent"))
+                offered += [] if offer.gradient is None else [offer.gradient.clone()]
     meta = {
         "space": space.number,
         "n": space.shard.log.number,
         "k": [slot.number for slot in slots],
         "round": [slot.round for slot in slots],
         "commits": [list(slot.commits.items()) for slot in slots],
+        "offers": offers,
     }
-    return meta, *(slot.weight.clone() for slot in slots), b"" if rule is None else rule.part(keys)
+    return meta, *(slot.weight.clone() for slot in slots), *offered, b"" if rule is None else rule.part(keys)

@@ -20,6 +20,7 @@ from ..store import PeerError
 from ..wire import Closed, Connection, Frame, Refused, WireError, as_bytes
 from . import messages as m
 from .arena import attach, view
+from .elastic_shard import ElasticShard, Generation
 from .messages import KeySpec, field
 from .replica import Replica
 from .slot import Slot
@@ -45,12 +46,14 @@ class Service:
         left = threading.Event()
         try:
             rank, space = self._welcome(connection.peer)
-            again = connection.peer.get("again") is True
+            again = self.replica.is_elastic or connection.peer.get("again") is True
             if again:
                 self._end_visit(space, rank)
             with self._visiting(connection, (space.number, rank), left):
                 stay = space.shard.join(rank, again)
                 self._serve(connection, space, rank, stay)
+        except PeerError as error:
+            _tell(connection, error)
         except Refused as error:
             _tell(connection, error)
             raise
@@ -62,7 +65,7 @@ class Service:
         with self._guard:
             before = self._visits.get((space.number, rank))
         if before is not None:
-            before[0].close()
+            before[0].hang_up()
             space.shard.dismiss(rank)
             before[1].wait(_PARTING)
 
@@ -81,9 +84,10 @@ class Service:
                     del self._visits[visit]
 
     def _serve(self, connection: Connection, space: Space, rank: int, stay: object) -> None:
-        why, returns = "its connection to the server broke", self.replica.is_replicated
+        why = "its connection to the server broke"
+        returns = self.replica.is_replicated or self.replica.is_elastic  # it may, unless its process has ended
         try:
-            Guest(self, space, rank, connection).talk()
+            Guest(self, space, rank, connection, stay).talk()
             why, returns = "it has closed its store, as at the end of a program", False
         except Refused as error:
             why, returns = f"the server refused its message: {error}", False
@@ -105,7 +109,7 @@ class Service:
             staleness = None if hello["staleness"] is None else m.whole(hello["staleness"])
         except (KeyError, ValueError) as error:
             raise Refused(f"expected the rank and store of a worker, received {hello!r:.80}: {error!r}") from None
-        if rank >= self.replica.workers or number > 1 << 16:
+        if (rank >= self.replica.workers and not self.replica.is_elastic) or max(rank, number) > 1 << 16:
             raise Refused(f"a peer claims to be worker {rank} of {self.replica.workers}, with store {number}")
         space = self.replica.open(number, staleness)
         if space.shard.staleness != staleness:
@@ -113,6 +117,8 @@ class Service:
                 f"worker {rank} created a store of kind {_kind(staleness)}, others one of kind "
                 f"{_kind(space.shard.staleness)}. Pass the same kvstore on all workers"
             )
+        if isinstance(space.shard, ElasticShard):
+            _enter_generation(space.shard, rank, hello.get("generation"))
         return rank, space
 
     def close(self) -> None:
@@ -121,7 +127,7 @@ class Service:
             self._closed = True
             visits = list(self._visits.values())
         for connection, _ in visits:
-            connection.close()
+            connection.hang_up()
         for _, left in visits:
             left.wait(_PARTING)
 
@@ -129,9 +135,9 @@ class Service:
 class Guest:
     """One worker: the memory of its gradients, and its requests."""
 
-    def __init__(self, service: Service, space: Space, rank: int, connection: Connection):
+    def __init__(self, service: Service, space: Space, rank: int, connection: Connection, stay: object):
         self.service, self.space, self.shard = service, space, space.shard
-        self.rank, self.connection = rank, connection
+        self.rank, self.connection, self.stay = rank, connection, stay
         self.is_near = m.are_near(connection.peer, service.host)
         self.gradients: dict[int, torch.Tensor] = {}  # by chunk
         self.writes: set[int] = set()  # chunks whose gradients the worker writes directly
@@ -228,7 +234,7 @@ class Guest:
     def declare(self, frame: Frame) -> None:
         """Create the slots that worker 0 declares; check that other workers declare the same ones."""
         specs = self._specs(frame.meta)
-        if self.rank == 0:
+        if self.rank == self.shard.first:
             self.space.create(specs, frame.payload, self.connection)
         self.shard.agree(specs, self.rank)
         slots = [self.shard.of_key[spec.name] for spec, _ in self.space.held(specs)]
@@ -243,8 +249,10 @@ class Guest:
     def resume(self, frame: Frame) -> None:
         """Report memory and commits to a worker that has connected again."""
         slots = self._slots(frame.meta) if frame.meta.get("k") else []
-        told = [slot.commits[self.rank] for slot in slots]
-        self.connection.send(m.DONE, {"commits": told, "chunks": self._chunks({slot.chunk for slot in slots})})
+        told: dict[str, Any] = {"commits": [slot.commits[self.rank] for slot in slots]}
+        if isinstance(self.shard, ElasticShard):
+            told |= self.shard.progress()
+        self.connection.send(m.DONE, {**told, "chunks": self._chunks({slot.chunk for slot in slots})})
 
     def attach(self, frame: Frame) -> None:
         """Map the memory to which the worker writes its gradients of a chunk."""
@@ -278,7 +286,7 @@ class Guest:
             raise Refused(f"{self.connection} pushed through memory that is not shared")
         views = [self._view(slot) for slot in slots]
         self._sample(slots, views)
-        self.shard.push(self.rank, slots, views)
+        self.shard.push(self.rank, slots, views, self.stay)
         self._commit_with(frame, slots)
 
     def _sample(self, slots: list[Slot], gradients: list[torch.Tensor]) -> None:
@@ -300,7 +308,7 @@ class Guest:
         """Handle rows of one slot's gradient: indices, then values."""
         slot = self._rowed(frame.meta)
         rows = rows_of(frame.payload, field(frame.meta, "rows", int), slot, self.connection)
-        self.shard.push(self.rank, [slot], [rows])
+        self.shard.push(self.rank, [slot], [rows], self.stay)
         self._commit_with(frame, [slot])
 
     def push_coded(self, frame: Frame) -> None:
@@ -312,7 +320,7 @@ class Guest:
             codec.decode(torch.frombuffer(frame.payload, dtype=torch.uint8), memory)
         except (MXNetError, AssertionError, TypeError, ValueError, OverflowError, RuntimeError) as error:
             raise Refused(f"{self.connection} pushed a gradient that cannot be decoded: {error!s:.200}") from error
-        self.shard.push(self.rank, [slot], [memory])
+        self.shard.push(self.rank, [slot], [memory], self.stay)
         self._commit_with(frame, [slot])
 
     def commit(self, frame: Frame) -> None:
@@ -320,18 +328,37 @@ class Guest:
         self._commit_with(frame, self._slots(frame.meta), always=True)
 
     def _commit_with(self, frame: Frame, slots: list[Slot], always: bool = False) -> None:
+        self._hear_settings(frame)
+        if always or frame.meta.get("c"):
+            settings = None if frame.meta.get("f") else self.settings
+            step = field(frame.meta, "t", int) if "t" in frame.meta else 0
+            self.shard.commit(self.rank, slots, settings, step, self.stay)
+
+    def _hear_settings(self, frame: Frame) -> None:
         changed = frame.meta.get("s")
         if changed is not None:
             self.settings = {**self.settings, **m.settings(changed)}
-        if always or frame.meta.get("c"):
-            self.shard.commit(self.rank, slots, None if frame.meta.get("f") else self.settings)
+
+    def settle(self, frame: Frame) -> None:
+        """Apply the offers of a step, which counts."""
+        if not isinstance(self.shard, ElasticShard):
+            raise Refused(f"{self.connection} settled a step, but the job is not elastic")
+        self._hear_settings(frame)
+        self.shard.settle(self.rank, field(frame.meta, "t", int), self.settings, self.stay)
 
     # ---- weights ----
 
     def pull(self, frame: Frame) -> None:
-        """Report slots as soon as they are readable, and send those in memory that the worker does not share."""
-        sends = not frame.meta.get("w")
-        for slots in self.shard.ready(self.rank, self._slots(frame.meta)):
+        """Report slots as soon as they are readable, and send those in memory that the worker does not share.
+
+        A frame may ask for offers instead, which are only reported.
+        """
+        asked, sends = self._slots(frame.meta), not frame.meta.get("w")
+        if isinstance(self.shard, ElasticShard) and frame.meta.get("o"):
+            reports = self.shard.offered(self.rank, asked)
+        else:
+            reports = self.shard.ready(self.rank, asked)
+        for slots in reports:
             near = [slot for slot in slots if not sends or slot.chunk in self.reads]
             if near:
                 self.connection.send(m.READY, {"k": [slot.number for slot in near]})
@@ -360,7 +387,7 @@ class Guest:
 
     def _once(self, what: str, frame: Frame) -> None:
         generation, data = field(frame.meta, "generation", int), bytes(frame.payload)
-        do = self.space.action(what, data) if self.rank == 0 else None
+        do = self.space.action(what, data) if self.rank == self.shard.first else None
         self.shard.once(what, generation, self.rank, do, data)
         self.connection.send(m.DONE, {})
 
@@ -384,7 +411,20 @@ _HANDLERS: dict[int, Callable[[Guest, Frame], None]] = {
     m.STATES: Guest.states,
     m.RESTORE: Guest.restore,
     m.RESUME: Guest.resume,
+    m.SETTLE: Guest.settle,
 }
+
+
+def _enter_generation(shard: ElasticShard, rank: int, said: Any) -> None:
+    """Let a worker connect as a member of a generation, which may be new, or of none yet."""
+    if said is None:
+        return
+    now = Generation.heard(said)
+    if rank not in now.members:
+        raise Refused(f"worker {rank} is not in generation {now.number} of the workers, {now.members}")
+    shard.regroup(now)
+    if shard.generation != now.number:
+        raise PeerError(f"the workers have formed generation {shard.generation} after generation {now.number}")
 
 
 def _kind(staleness: int | None) -> str:

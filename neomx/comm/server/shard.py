@@ -61,7 +61,8 @@ class Shard:
     """
 
     def __init__(self, workers: int, staleness: int | None, timeout: float, whereabouts: Callable[[int], str] = str):
-        self.workers, self.staleness, self.timeout = workers, staleness, timeout
+        self.members: Sequence[int] = range(workers)  # the workers, in the order in which gradients are summed
+        self.staleness, self.timeout = staleness, timeout
         self.rule: Rule | None = None
         self.directory: dict[
             tuple[Key, int], KeySpec
@@ -90,6 +91,11 @@ class Shard:
     def synchronous(self) -> bool:
         """Whether pushes are applied in rounds."""
         return self.staleness == 0
+
+    @property
+    def first(self) -> int:
+        """The worker whose values and optimizer are used."""
+        return self.members[0] if self.members else 0
 
     # ---- workers join and leave ----
 
@@ -189,14 +195,14 @@ class Shard:
             self._until(
                 rank,
                 lambda: not self._unknown(specs),
-                lambda: f"worker 0 has not initialized {_listed([spec.key for spec in self._unknown(specs)])}",
-                lambda: {0},
+                lambda: f"worker {self.first} has not initialized {_listed([e.key for e in self._unknown(specs)])}",
+                lambda: {self.first},
             )
             for spec in specs:
                 known = self.directory[spec.name]
                 if known != spec:
                     raise MXNetError(
-                        f"key {spec.key!r}: worker 0 initialized it as {_described(known)}, "
+                        f"key {spec.key!r}: worker {self.first} initialized it as {_described(known)}, "
                         f"worker {rank} as {_described(spec)}. All workers must initialize the same keys, with the "
                         "same shapes, in the same order"
                     )
@@ -212,48 +218,68 @@ class Shard:
 
     # ---- pushing ----
 
-    def push(self, rank: int, slots: Sequence[Slot], parts: Sequence[Pushed]) -> None:
-        """Store gradients of a worker. They take effect when it commits; until then a later push replaces them."""
+    def _check_stay(self, rank: int, stay: object) -> None:
+        """Raise if a worker's connection is outdated. Call it with `_changed` held."""
+        if stay is not None and self._stays.get(rank) is not stay:
+            raise Closed(f"this connection of worker {rank} is outdated")
+
+    def push(self, rank: int, slots: Sequence[Slot], parts: Sequence[Pushed], stay: object = None) -> None:
+        """Store gradients of a worker. They take effect when it commits; until then a later push replaces them.
+
+        With `stay`, raises Closed if the worker has another connection now, or none.
+        """
         with self._changed:
+            self._check_stay(rank, stay)
             if any(rank in slot.committed for slot in slots):
                 raise Refused(f"worker {rank} pushed a slot twice without waiting for the first push")
             for slot, part in zip(slots, parts, strict=True):
                 slot.take(rank, part)
         if self.synchronous:
             for slot in slots:
-                slot.advance()
+                slot.advance(self.members)
 
-    def commit(self, rank: int, slots: Sequence[Slot], settings: Settings | None) -> None:
-        """Complete a worker's step for these slots. Gradients that it did not push count as zero."""
+    def commit(
+        self, rank: int, slots: Sequence[Slot], settings: Settings | None, step: int = 0, stay: object = None
+    ) -> None:
+        """Complete a worker's step for these slots. Gradients that it did not push count as zero.
+
+        `step` is the number of the step in an elastic job.
+        """
         if self.synchronous:
-            self._commit_to_round(rank, slots, settings)
+            self._commit_to_round(rank, slots, settings, step, stay)
         else:
             self._commit_at_once(rank, slots, settings)
 
-    def _commit_to_round(self, rank: int, slots: Sequence[Slot], settings: Settings | None) -> None:
+    def _commit_to_round(
+        self, rank: int, slots: Sequence[Slot], settings: Settings | None, step: int, stay: object
+    ) -> None:
         complete = []
         with self._changed:
+            self._check_stay(rank, stay)
             if any(rank in slot.committed for slot in slots):
                 raise Refused(f"worker {rank} committed a slot twice in one round")
             for slot in slots:
                 slot.parts.setdefault(rank, None)
                 slot.committed.add(rank)
                 slot.commits[rank] += 1
+                slot.step = step
                 if settings is not None and rank <= slot.teller:
                     slot.settings, slot.teller = settings, rank
         for slot in slots:
-            slot.advance()
+            slot.advance(self.members)
         with self._changed:
             for slot in slots:
-                if len(slot.committed) == slot.summed == self.workers and not slot.taken:
+                if len(slot.committed) == slot.summed == len(self.members) and not slot.taken:
                     slot.taken = True
                     complete.append(slot)
-        self._apply(complete)
+        self._complete(complete)
 
-    def _apply(self, slots: list[Slot]) -> None:
+    def _complete(self, slots: list[Slot]) -> None:
+        """Handle rounds in which all workers have committed: apply them."""
         for group in groups(self.log.ordered(slots)):
             with self.updating(group):
-                self._change(group, [slot.sum for slot in group], group[0].settings)
+                if taken := [slot for slot in group if slot.taken]:  # not dropped meanwhile
+                    self._change(taken, [slot.sum for slot in taken], taken[0].settings)
 
     def _commit_at_once(self, rank: int, slots: Sequence[Slot], settings: Settings | None) -> None:
         with self.updating(slots):
@@ -289,6 +315,7 @@ class Shard:
             for slot in slots:
                 slot.round += 1
                 slot.operation = number
+                slot.offers.pop(rank, None)
                 if rank is None:
                     slot.reset()
                 else:
@@ -335,10 +362,13 @@ class Shard:
 
     def ready(self, rank: int, slots: Sequence[Slot]) -> Iterator[list[Slot]]:
         """Yield slots as soon as this worker may read them: its own pushes are applied, and it is not too far ahead."""
+        return self._as_soon_as(self._readable, rank, slots)
+
+    def _as_soon_as(self, holds: Callable[[Slot, int], bool], rank: int, slots: Sequence[Slot]) -> Iterator[list[Slot]]:
         waiting = dict.fromkeys(slots)
 
         def readable() -> list[Slot]:
-            return [slot for slot in waiting if self._readable(slot, rank)]
+            return [slot for slot in waiting if holds(slot, rank)]
 
         def first() -> Slot:
             return next(iter(waiting))
@@ -364,7 +394,7 @@ class Shard:
 
     def _needed(self, slot: Slot) -> set[int]:
         """Return the workers that have not committed the current synchronous round."""
-        return set(range(self.workers)) - slot.committed if self.synchronous else set()
+        return set(self.members) - slot.committed if self.synchronous else set()
 
     def _late(self, slot: Slot, rank: int) -> str:
         if max(slot.operation, slot.operations[rank]) > self.log.held:
@@ -423,8 +453,9 @@ class Shard:
         waits = self._waits
         if self.log.held < self.log.number:
             return  # some wait for other servers
-        if self.synchronous and len(waits) == self.workers and not any(ready() for ready, _ in waits.values()):
-            doing = "; ".join(f"worker {rank} waits because {late()}" for rank, (_, late) in sorted(waits.items()))
+        all_wait = self.synchronous and waits.keys() >= set(self.members)
+        if all_wait and not any(waits[rank][0]() for rank in self.members):
+            doing = "; ".join(f"worker {rank} waits because {waits[rank][1]()}" for rank in self.members)
             self.broken = self.broken or (
                 f"the workers wait for each other: {doing}. All workers must make the same calls in the same order"
             )
@@ -455,8 +486,8 @@ class Shard:
                 self._until(
                     rank,
                     lambda: self.generations[what] >= generation,
-                    lambda: f"worker 0 has not called {what}",
-                    needs=lambda: {0},
+                    lambda: f"worker {self.first} has not called {what}",
+                    needs=lambda: {self.first},
                 )
         elif self.generations[what] < generation:
             self.act(what, generation, do, data)
@@ -530,7 +561,7 @@ class Shard:
             for slot in self.slots.values():
                 slot.reset()
                 if self.synchronous:
-                    slot.commits = defaultdict(int, dict.fromkeys(range(self.workers), slot.round))
+                    slot.commits = defaultdict(int, dict.fromkeys(self.members, slot.round + bool(slot.offers)))
             self._returning = self.joined - self.lost.keys()
             self._leads = True
             self._changed.notify_all()

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -15,6 +16,15 @@ from .messages import KeySpec, Segment, Settings, SparseRows
 Gradient = torch.Tensor | SparseRows
 Pushed = Gradient | None  # gradient of a slot pushed by a worker; None counts as zero
 _AT_ONCE = 1 << 22  # bytes of weights to update before waiting workers are notified
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Gradients that take effect if the workers decide that a step of the training counts (`elastic_shard`)."""
+
+    step: int
+    gradient: Pushed
+    operation: int  # the number of the operation that brought it
 
 
 class Slot:
@@ -39,6 +49,7 @@ class Slot:
         self.operation = 0  # number of the last operation that changed it
         self.operations: dict[int, int] = defaultdict(int)  # of each rank, without rounds
         self.buffered = 0  # number of the last operation whose gradient is in the buffer
+        self.offers: dict[int | None, Offer] = {}  # by rank, or with None, of a round
         self.lock = threading.Lock()
         self._buffer: torch.Tensor | None = None
         self.reset()
@@ -52,6 +63,7 @@ class Slot:
         self.taken = False  # whether a thread is applying the round
         self.settings: Settings | None = None  # of the active worker with the lowest rank
         self.teller = sys.maxsize
+        self.step = 0  # of the training, in an elastic job
 
     def take(self, rank: int, part: Pushed) -> None:
         """Store a pushed gradient. If it replaces an earlier push, the sum starts again."""
@@ -60,11 +72,11 @@ class Slot:
                 self.sum, self.summed = None, 0
             self.parts[rank] = part
 
-    def advance(self) -> None:
-        """Sum the gradients received so far, in rank order up to the first missing one."""
+    def advance(self, workers: Sequence[int]) -> None:
+        """Sum the gradients of these workers received so far, in this order up to the first missing one."""
         with self.lock:
-            while self.summed in self.parts:
-                self.sum = self._add(self.sum, self.parts[self.summed])
+            while self.summed < len(workers) and workers[self.summed] in self.parts:
+                self.sum = self._add(self.sum, self.parts[workers[self.summed]])
                 self.summed += 1
 
     def _add(self, one: Pushed, other: Pushed) -> Pushed:

@@ -145,6 +145,14 @@ class Connection:
         """Close the connection. Threads that wait for it, on either side, raise Closed."""
         shut(self._sock)
 
+    def hang_up(self) -> None:
+        """End the connection of a thread that will close it: that thread raises Closed.
+
+        Closing it here could let that thread wait for another connection, which gets the same descriptor.
+        """
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
     def has_ended(self) -> bool:
         """Whether the connection was closed by the peer or is lost. Data received before may still be readable."""
         try:
