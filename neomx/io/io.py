@@ -431,6 +431,7 @@ class NDArrayIter(DataIter):
                 self.num_data, self.batch_size, lambda rows, _: np.array(rows), shuffle, seed, _LAST_BATCH[last_batch]
             )
         )
+        self.num_data = -(-self.num_data // num_parts)  # of this worker
 
     @property
     def provide_data(self) -> list[DataDesc]:

@@ -174,6 +174,10 @@ def test_parts_must_be_the_workers(monkeypatch):
         IteratorDealer().check("CSVIter", 8)
 
 
+def test_the_number_of_samples_is_that_of_one_worker():
+    assert mx.io.NDArrayIter(np.arange(COUNT), batch_size=4, num_parts=3, part_index=0).num_data == 4
+
+
 def test_batches_are_kept_until_a_restart():
     dealt = DealtBatches(Samples(5, 2, lambda rows, seeds: rows))
     assert list(dealt) == [[0, 1], [2, 3], [4]] and list(dealt) == []
