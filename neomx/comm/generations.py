@@ -340,15 +340,15 @@ class Generations:
 
     def _check_that_somebody_trains(self) -> None:
         """Raise if all members have been gone for some time, so that nobody can admit this worker."""
-        gone = self._store.gone
-        if not gone:
-            return
         newest: Sequence[int] = range(self._limits.initial)
         if self._store.check([NOW]):
             now = Generation.read(self._store.get(NOW))
             if now.unrecoverable:
                 raise Unrecoverable(now.unrecoverable)
             newest = now.members
+        gone = self._store.gone
+        if not gone:
+            return
         if not all(f"worker {member}" in gone for member in newest):
             self._deserted = None
         elif self._deserted is None:
@@ -483,9 +483,9 @@ class Generations:
                 (),
                 (),
                 seats=seats,
-                unrecoverable=f"no complete replica of the layout {seats.layout} is left after the loss of workers "
-                f"{', '.join(map(str, lost))}: nobody has their parts of the model. Start the job again, from a "
-                "checkpoint if there is one",
+                unrecoverable=f"no complete replica of the layout {seats.layout} is left after the loss of "
+                f"worker{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}: nobody has all parts of the model. Start "
+                "the job again, from files that it has saved",
             )
         )
 

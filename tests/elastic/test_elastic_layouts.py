@@ -6,7 +6,9 @@ Trainings under layouts in which workers are lost are rows of `test_faults.py` a
 import json
 import pathlib
 
+import numpy as np
 import pytest
+import replicas
 from cluster import Cluster
 from faults import run
 from forking import ForkServer
@@ -37,11 +39,11 @@ def test_seats_follow_the_order_of_ranks():
     assert PIPELINE.replicas((0, 1, 2, 3)) == [(0, 2), (1, 3)]
     assert PIPELINE.members([(0, 2), (5, 6)]) == (0, 5, 2, 6)
     both = Seats(2, 2, (0, 0, 0, 0))
-    for replicas in (1, 2, 3):
-        members = tuple(range(4 * replicas))
+    for count in (1, 2, 3):
+        members = tuple(range(4 * count))
         assert both.members(both.replicas(members)) == members
         for rank in members:
-            place = both.place(rank, replicas)
+            place = both.place(rank, count)
             assert members[rank] in both.replicas(members)[both.replicas(members).index(both.replica_of(members, rank))]
             assert both.replica_of(members, rank)[place] == rank
 
@@ -163,3 +165,18 @@ def test_update_that_needs_other_workers_is_refused_in_the_first_step(tmp_path, 
     for number in range(4):
         told = json.loads((tmp_path / f"errors-{number}.json").read_text())
         assert "norms of whole layers" in told["lamb"]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("mode", "phase"), [("tensor", "inside backward"), ("pipeline", "inside")])
+def test_dropped_step_leaves_no_trace(tmp_path, server, mode, phase):
+    """The weights are, to the bit, those of a job that loses the same replica between two steps."""
+    found = []
+    for name in ("batch", phase):
+        (tmp_path / name).mkdir()
+        job = run(Row("follower", "killed", name, mode, 4, "first"), server, tmp_path / name)
+        assert not job.problems, (job.problems, job.logs())
+        found.append(job)
+    first, second = (replicas.whole(job.mode, job.folder) for job in found)
+    for name, values in first.items():
+        np.testing.assert_array_equal(values, second[name])
