@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 PAUSES, LEAVES, BARRIER = -1, -2, -3  # what a worker without a step reports: end of data, end of program, barrier
+MEETS, FOLLOWS = -4, -5  # it is between two batches, and meets those that follow; it follows the others
 _RULE = "All workers must call barrier() equally often, and at the same points of their programs"
 
 

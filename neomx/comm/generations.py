@@ -7,6 +7,9 @@ When a member is lost, the others say in the store how far they are. When all th
 the lowest number writes the next generation. It also decides about the step in which the loss occurred: if all of them
 have received all sums of that step, it counts for all, otherwise for none. Members that wait to join are admitted if
 all others are at a step.
+
+A worker may *follow* the members before it is one of them: it receives the sums of their steps, and in the meantime the
+state of the training. When it has all of it, it becomes a member in the next generation.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ..base import MXNetError
 from .seats import Seats, complete, whole
 from .store import CALLS, THE_STORE, PeerError, StoreClient
-from .world import World
+from .world import World, outside
 
 if TYPE_CHECKING:  # the launcher needs no torch
     from .memory import Stock
@@ -60,6 +63,8 @@ class Status:
     passes: int = 0  # passes over sharded data that this member has begun
     training: int | None = None  # the pass in which it is at a step
     epoch: int | None = None  # its epoch if it is at a step of the training, where others may join; otherwise None
+    left: int = 0  # steps that are left in this epoch, about; those that it needs, if it follows
+    intact: bool = False  # whether this member has noticed no loss, so that its groups can be used further
 
 
 @dataclass(frozen=True)
@@ -78,11 +83,19 @@ class Generation:
     new: tuple[int, ...] = ()  # members that were not in the generation before: they have no state yet
     seats: Seats = field(default_factory=Seats)  # where they sit in the layout
     unrecoverable: str = ""  # why nobody can go on; then there are no members
+    followers: tuple[int, ...] = ()  # workers that follow the members
+    follower_nodes: tuple[int, ...] = ()  # the node of each
+    continues: bool = False  # whether members and followers together are those of the generation before, and intact
 
     @property
     def places(self) -> dict[int, int]:
         """The node of each member, by its number."""
         return dict(zip(self.members, self.nodes, strict=True))
+
+    @property
+    def everyone(self) -> dict[int, int]:
+        """The node of each member and of each worker that follows, by its number."""
+        return {**self.places, **dict(zip(self.followers, self.follower_nodes, strict=True))}
 
     @property
     def sharers(self) -> tuple[int, ...]:
@@ -150,13 +163,13 @@ class Generations:
         return self.current.number
 
     def gone(self) -> list[int]:
-        """The members of the current generation that are gone."""
+        """The members of the current generation, and workers that follow them, that are gone."""
         gone = self._store.gone
-        return [member for member in self.current.members if member != self._me and f"worker {member}" in gone]
+        return [member for member in self.current.everyone if member != self._me and f"worker {member}" in gone]
 
     def is_called(self) -> bool:
         """Whether a member asks for the next generation, because it noticed a loss."""
-        if self._store.calls != self._calls and self.admitted:
+        if self._store.calls != self._calls and (self.admitted or self.follows):
             self._calls = self._store.calls
             self._called = self._store.check([self._key(self.number + 1, "called")])
         return self._called
@@ -168,9 +181,24 @@ class Generations:
         return Generation.read(self._store.get(NOW)).nodes.count(self._node)
 
     @property
+    def follows(self) -> bool:
+        """Whether this worker follows the members of the current generation."""
+        return self._me in self.current.followers
+
+    def places(self, with_followers: bool) -> dict[int, int]:
+        """Return the node of each worker in a group, by number. A worker that follows is alone in other groups."""
+        if self.admitted or self.follows and with_followers:
+            return self.current.everyone if with_followers else self.current.places
+        return {self._me: self._node}
+
+    def world(self, world: World) -> World:
+        """Return the world as this worker sees it in the current generation."""
+        return self.current.world(world) if self.admitted else outside(world)
+
+    @property
     def has_room(self) -> bool:
-        """Whether more workers can be admitted."""
-        return len(self.current.members) < self._limits.most
+        """Whether more workers can be admitted. Those that follow come first."""
+        return len(self.current.members) < self._limits.most and not self.current.followers
 
     def waiting(self) -> list[int | None]:
         """Return the epoch in which each worker that waits wants to join; None for any."""
@@ -268,16 +296,16 @@ class Generations:
                 raise PeerError(f"the workers cannot agree on how to go on: {store.gone[THE_STORE]}")
         return self._take(number)
 
-    def join(self, epoch: int | None) -> Generation | None:
+    def join(self, epoch: int | None, follows: int = 0) -> Generation | None:
         """Ask to be admitted, and wait for it. Return None if the training is in another epoch now.
 
-        With an epoch, this worker is admitted only while the others are in that epoch. Raises Over when the training
-        has ended.
+        With an epoch, this worker is admitted only while the others are in that epoch. It follows them at first if so
+        many steps as `follows` are left in the epoch; not if this is 0. Raises Over when the training has ended.
         """
         store = self._store
         self._place = place = self._place or f"elastic/joiner/{store.add('elastic/joiners', 1)}"
         mine = {"member": self._me, "node": self._node, "place": self.seat}
-        store.set(place, json.dumps({**mine, "epoch": epoch}))
+        store.set(place, json.dumps({**mine, "epoch": epoch, "follows": follows}))
         number = self._newest()
         store.add(CALLS, 1)
         while True:
@@ -286,7 +314,7 @@ class Generations:
             if store.check([self._key(number + 1)]):
                 number += 1
                 found = self._read(number)
-                if self._me in found.members or found.unrecoverable:
+                if self._me in found.everyone or found.unrecoverable:
                     store.delete_key(place)
                     return self._take(number)
             elif epoch is not None and self._is_elsewhere(epoch) and not store.check([self._key(number + 1)]):
@@ -358,11 +386,12 @@ class Generations:
         found = self._read(number)
         if found.unrecoverable:
             raise Unrecoverable(found.unrecoverable)
-        if self._me not in found.members:
+        if self._me not in found.everyone:
             if self._said(number, self._me) is not None and found.seats.places > 1:
                 raise Expelled(f"worker {self._me} has lost a partner in its replica, and waits for its replacement")
             raise Expelled(f"worker {self._me} was not heard from, and the other workers went on without it")
-        self.current, self._called, self._calls, self.admitted = found, False, -1, True
+        self.current, self._called, self._calls = found, False, -1
+        self.admitted = self._me in found.members
         return found
 
     def _decide(self, number: int, late: bool) -> tuple[str, str]:
@@ -371,15 +400,19 @@ class Generations:
         Return what is lacking, and the key to wait for. If `late`, members that are alive and not ready count as gone.
         """
         key = self._key(number)
-        gone = self._store.gone
-        alive = [member for member in self.current.members if f"worker {member}" not in gone]
-        ready = {member: found for member in alive if (found := self._said(number, member)) is not None}
-        if lacking := [member for member in alive if member not in ready]:
+        gone, current = self._store.gone, self.current
+        alive = [member for member in current.everyone if f"worker {member}" not in gone]
+        said = {member: found for member in alive if (found := self._said(number, member)) is not None}
+        if lacking := [member for member in alive if member not in said]:
             left = {name for name, each in self._store.roster().items() if each["state"] == "left"}
             lacking = [member for member in lacking if f"worker {member}" not in left]
+        first = next((member for member in sorted(current.members) if member in alive), None)
         if lacking and not late:
-            awaited = self._key(number, "ready", lacking[0]) if self._me == min(alive) else key
+            awaited = self._key(number, "ready", lacking[0]) if self._me == first else key
             return self._store.missing([f"worker {member}" for member in lacking]), awaited
+        ready = {member: each for member, each in said.items() if member in current.members}
+        if not ready:
+            raise PeerError("all workers that had the state of the training are gone: start the job again")
         if self._me != min(ready):
             return f"the decision of worker {min(ready)}", key
         seats = max((_seats(each["seats"]) for each in ready.values()), key=lambda each: each.places)
@@ -388,22 +421,33 @@ class Generations:
             self._give_up(number, seats, ready)
             return "", key
         blank = [member for member, each in ready.items() if each["steps"] < 0]
-        statuses = {member: _status(each) for member, each in ready.items() if member in kept or member in blank}
-        here = list(statuses.values())
-        joiners = self._joiners(here)
-        joiners |= {member: each for member, each in ready.items() if member in blank}
+        statuses = {member: _status(each) for member, each in said.items()}
+        here = [statuses[member] for member in ready if member in kept or member in blank]
+        following = [m for m in current.followers if m in said and _is_along(statuses[m], here)]
+        done = [member for member in following if statuses[member].steps >= 0]
+        joiners = {member: each for member, each in self._joiners(here).items() if member not in said}
+        follow = [m for m, each in joiners.items() if seats.places == 1 and _can_follow(each["follows"], here)]
+        if any(each.epoch is None for each in here):  # nobody can tell how many steps are left
+            follow += following
+        else:
+            follow += [member for member in following if _can_follow(statuses[member].left, here)]
+        joiners |= {member: said[member] for member in (*blank, *following)}
         if seats.places > 1:  # what is left of a replica may be part of a new one
             epochs = {each.epoch for each in here}
             joiners |= {m: s for m, s in ready.items() if m not in kept and {s["epoch"]} == epochs != {None}}
-        waiting = [(m, self._place_of(m, each, seats)) for m, each in joiners.items() if m not in kept]
+        kept += done
+        waiting = [(m, self._place_of(m, each, seats)) for m, each in joiners.items() if m not in (*kept, *follow)]
         added = complete(waiting, seats.places, (self._limits.most - len(kept)) // seats.places)
-        members = seats.members([*self._whole(seats, ready), *added])
+        members = seats.members([*self._whole(seats, ready), *((member,) for member in done), *added])
+        followers = tuple(sorted(member for member in follow if member not in members))
+        followers = followers[: max(0, self._limits.most - len(members))]
         if len(members) < self._limits.least and not late:
             return f"more workers: there are {len(members)} of at least {self._limits.least}", key
         steps, divisor = agreed(here)
-        nodes = {member: int(each["node"]) for member, each in (ready | joiners).items()}
+        nodes = {member: int(each["node"]) for member, each in (said | joiners).items()}
         new = [member for member in members if member not in kept]
         calls = max(each.calls for each in here if each.steps >= 0)
+        is_intact = len(said) == len(current.everyone) and all(each.intact for each in statuses.values())
         made = Generation(
             number,
             members,
@@ -413,9 +457,12 @@ class Generations:
             calls,
             max(each.passes for each in here),
             max((each.training for each in here if each.training is not None), default=None),
-            tuple(member for member in kept if ready[member]["calls"] < calls),
+            tuple(member for member in kept if said[member]["calls"] < calls),
             tuple(new),
             seats,
+            followers=followers,
+            follower_nodes=tuple(nodes[each] for each in followers),
+            continues=is_intact and [*members, *followers] == list(current.everyone),
         )
         self._write(made)
         return "", key
@@ -474,6 +521,16 @@ class Generations:
 
 def _status(said: Mapping[str, Any]) -> Status:
     return Status(**{name: value for name, value in said.items() if name not in ("node", "place", "seats")})
+
+
+def _is_along(follower: Status, members: list[Status]) -> bool:
+    """Whether a worker that follows is in the epoch of the members."""
+    return all(each.epoch in (None, follower.epoch) for each in members)
+
+
+def _can_follow(steps: int, members: list[Status]) -> bool:
+    """Whether a worker that joins can follow the members for so many steps of this epoch; 0 if it cannot follow."""
+    return 0 < steps <= min(each.left for each in members)
 
 
 def agreed(statuses: list[Status]) -> tuple[int, float]:

@@ -46,16 +46,19 @@ class Group:
         tasks: list[str] | None = None,
         generations: Generations | None = None,
         choose: Choose | None = None,
+        with_followers: bool = False,
     ) -> None:
         """`nodes` maps the members' ranks in the world, in the order of the group, to the host of each.
 
         `tasks` names the current tasks of the members. A member that fails in a task but keeps running counts as gone
         for this group and for groups made from it, which share the list. With `generations`, the group always has the
-        members of the current generation, or those that `choose` returns. It opens at its first call in each.
+        members of the current generation, or those that `choose` returns. `with_followers` adds those that follow them.
+        It opens at its first call in each.
         """
         self.store, self.name = store, name
-        self._generations, self._choose = generations, choose
-        self._members = Membership(world, store, nodes, name, [] if tasks is None else tasks, generations, choose)
+        self._generations, self._choose, self._with_followers = generations, choose, with_followers
+        how = (generations, choose, with_followers)
+        self._members = Membership(world, store, nodes, name, [] if tasks is None else tasks, *how)
         self._made: Counter[str] = Counter()
         self._closed = False
         self._is_open = False
@@ -97,10 +100,15 @@ class Group:
     def _current(self) -> Membership:
         """The members, of the current generation if the job is elastic. Opens nothing."""
         generations = self._generations
-        if generations is not None and generations.number != self._members.generation and not self._closed:
+        is_old = generations is not None and generations.number != self._members.generation and not self._closed
+        if generations is not None and is_old and not (self._is_open and self._members.remain(generations)):
             self._members.follow(generations)
             self._is_open = False
         return self._members
+
+    def refresh(self) -> None:
+        """Take over the current generation before another thread uses memory of this group."""
+        self._current()
 
     def _ready(self) -> Membership:
         """The members, after opening the group in this generation if it is not open yet."""
@@ -163,11 +171,21 @@ class Group:
         nodes = {self.ranks[rank]: self._members.nodes[self.ranks[rank]] for rank in chosen}
         return Group(self.world, self.store, nodes, name, self.tasks)
 
-    def clone(self, name: str) -> Group:
-        """Create a group of the same members, whose calls are independent of the order of calls in this one."""
-        members = self._current()
+    @property
+    def followers(self) -> int:
+        """The number of members that only follow the others, in an elastic job. They have the last ranks."""
+        return self._current().followers
+
+    def clone(self, name: str, with_followers: bool = False) -> Group:
+        """Create a group of the same members, whose calls are independent of the order of calls in this one.
+
+        In an elastic job, workers that follow the members can belong to it too.
+        """
+        members, generations = self._current(), self._generations
+        follow = with_followers or self._with_followers
+        nodes = members.nodes if generations is None or self._choose else generations.places(follow)
         name = self._numbered(name)
-        return Group(members.world, self.store, members.nodes, name, self.tasks, self._generations, self._choose)
+        return Group(members.world, self.store, nodes, name, self.tasks, generations, self._choose, follow)
 
     def _numbered(self, name: str) -> str:
         self._made[name] += 1

@@ -50,11 +50,14 @@ class Membership:
         tasks: list[str],
         generations: Generations | None = None,
         choose: Choose | None = None,
+        with_followers: bool = False,
     ) -> None:
         self.world, self._store, self.name, self.tasks = world, store, name, tasks
         self._generations = generations  # of an elastic job, if the members change with them
         self._choose = choose  # which members of a generation the group has: all if None
+        self._with_followers = with_followers  # whether it also has those that follow them
         self.generation = 0 if generations is None else generations.number
+        self.opened_in = self.generation  # the generation in which it has these members for the first time
         self.failed = ""  # why the group must be rebuilt, or ""
         self._glance = _GLANCE if world.is_elastic else 1.0  # seconds between two looks for lost members
         self._meetings = 0
@@ -68,6 +71,13 @@ class Membership:
         self.local = [member for member, rank in enumerate(self.ranks) if nodes[rank] == mine]  # members on this host
 
     @property
+    def followers(self) -> int:
+        """The number of members that only follow the others. They have the last ranks."""
+        if self._generations is None or not self._with_followers:
+            return 0
+        return len(self._generations.current.followers)
+
+    @property
     def store(self) -> TorchStore:
         """The job's store. Every group of several workers has one."""
         assert self._store is not None
@@ -76,11 +86,18 @@ class Membership:
     def follow(self, generations: Generations) -> None:
         """Consist of the members of the current generation from now on."""
         self.close()
-        self.world = generations.current.world(self.world)
-        now = generations.current
-        self._enrol(now.places if self._choose is None else self._choose(now))
-        self.generation = generations.number
+        self.world = generations.world(self.world)
+        places = generations.places(self._with_followers)
+        self._enrol(places if self._choose is None else self._choose(generations.current))
+        self.generation = self.opened_in = generations.number
         self.failed, self._meetings = "", 0
+
+    def remain(self, generations: Generations) -> bool:
+        """Go on in the current generation without connecting again, if that is possible. Return whether it is."""
+        if not (self._with_followers and generations.current.continues and self.generation == generations.number - 1):
+            return False
+        self.world, self.generation = generations.world(self.world), generations.number
+        return True
 
     def rejoin(self, ranks: Sequence[int] | None) -> None:
         """Start a new generation of the group with all members, or with only `ranks` of this group."""
@@ -88,6 +105,7 @@ class Membership:
         kept = self.ranks if ranks is None else [self.ranks[rank] for rank in ranks]
         self._enrol({rank: self.nodes[rank] for rank in kept})
         self.generation += 1
+        self.opened_in = self.generation
         self.failed, self._meetings = "", 0
 
     @property
@@ -95,7 +113,8 @@ class Membership:
         """The member of this host that creates shared memory: one that joins, which has prepared it."""
         if self._generations is None:
             return FIRST
-        new = self._generations.current.new
+        now = self._generations.current
+        new = (*now.new, *now.followers)
         places = [place for place, member in enumerate(self.local) if self.ranks[member] in new]
         return Creator(places[0] if places else 0, self._generations.stock)
 

@@ -21,7 +21,7 @@ import torch
 
 from ..base import MXNetError
 from ..process import state
-from .barriers import BARRIER, LEAVES, PAUSES, Barriers
+from .barriers import BARRIER, FOLLOWS, LEAVES, MEETS, PAUSES, Barriers
 from .group import Group
 from .store import PeerError
 from .transaction import transaction
@@ -30,6 +30,7 @@ _log = logging.getLogger("neomx")
 _PATIENCE = 30.0  # timeout in seconds for the settings of another worker
 _MOST_STEPPERS = 200
 _DOING = {PAUSES: "the end of its data", LEAVES: "the end of its program", BARRIER: "mx.dist.barrier()"}
+_DOING |= {MEETS: "the end of a batch", FOLLOWS: "a step of the others"}
 
 
 Compared = tuple[Mapping[str, object], Mapping[str, object]]
@@ -69,6 +70,9 @@ class Stepper(Protocol):
 
     def prepare_again(self) -> None:
         """Prepare for the parameters together with the workers of a new generation."""
+
+    def go_on(self) -> None:
+        """Go on with the same workers in a new generation."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ class Rounds:
     """The rounds of all workers. Each Trainer takes part as a stepper with a number, the same on every worker."""
 
     def __init__(self, group: Group):
-        self._group = group.clone("rounds")
+        self._group = group.clone("rounds", with_followers=True)
         self._steppers: list[Stepper | None] = []  # None if all workers have released theirs
         self._released: set[int] = set()
         self._given: dict[int, _Given] = {}
@@ -212,6 +216,14 @@ class Rounds:
             stepper = self._steppers[number]
             if stepper is not None:
                 stepper.prepare_again()
+
+    def go_on(self) -> None:
+        """Go on with the same workers in a new generation, in which those that followed are members."""
+        self._barriers = Barriers()
+        self._given = {stepper: given.anew() for stepper, given in self._given.items()}
+        self._group.refresh()
+        for stepper in self.steppers:
+            stepper.go_on()
 
     def release(self, stepper: int) -> None:
         """Mark a stepper as dropped by this worker's program.
@@ -306,10 +318,25 @@ class Rounds:
         """Like `pause`, at a barrier of the program. Worker 0 logs a warning if other workers do not call it."""
         self._stand_by(BARRIER)
 
+    def meet_followers(self) -> bool:
+        """Meet those that follow this worker and the others. Return False if not all others meet them too."""
+        return self._all_meet(self._say(MEETS, 0.0, 0.0, False, self._have_sent()))
+
+    def follow(self) -> bool | None:
+        """Take part in a round of the others. Return whether they all meet this worker; None at the end of the job."""
+        round = self._say(FOLLOWS, 0.0, 0.0, False, False)
+        if round.active:
+            self._take_part(round)
+        return None if all(each == LEAVES for each in round.steppers) else self._all_meet(round)
+
+    @staticmethod
+    def _all_meet(round: Round) -> bool:
+        return all(each == MEETS for each in round.steppers)
+
     def leave(self) -> None:
         """Like `pause`, at the end of a program. Then compare steps and weights of all workers."""
         self._stand_by(LEAVES)
-        if self._group.size > 1:
+        if self._group.size > 1 and not self._group.followers:
             try:
                 self._compare()
             except PeerError:  # the program of this worker has ended, and needs no others
@@ -348,23 +375,32 @@ class Rounds:
                 continue
             if round.active:
                 number = round.steppers[round.active[0]]
-                stepper = self._steppers[number] if number < len(self._steppers) else None
-                if stepper is None:
-                    raise MXNetError(
-                        f"worker {round.active[0]} steps a Trainer that this worker has not created yet. Create all "
-                        "Trainers before the first worker runs out of data"
-                    )
-                if round.prepares:
-                    stepper.prepare_along()
-                else:
+                if not round.prepares:
                     others[number] += round.reduces
                     self.joined[number] += round.reduces
                     self._idle[number] += round.reduces and others[number] > self._excused(number, lacks, batches)
-                    stepper.shadow(round)
+                self._take_part(round)
+                if not round.prepares:
                     self._tell_of_files()
+            elif MEETS in round.steppers:
+                continue  # others will step
             elif why != LEAVES or all(each == LEAVES for each in round.steppers):
                 transaction().passed()
                 return True
+
+    def _take_part(self, round: Round) -> None:
+        """Step with the others, without gradients."""
+        number = round.steppers[round.active[0]]
+        stepper = self._steppers[number] if number < len(self._steppers) else None
+        if stepper is None:
+            raise MXNetError(
+                f"worker {round.active[0]} steps a Trainer that this worker has not created yet. Create all Trainers "
+                "before the first worker runs out of data"
+            )
+        if round.prepares:
+            stepper.prepare_along()
+        else:
+            stepper.shadow(round)
 
     def _excused(self, stepper: int, lacks: float, batches: int) -> float:
         """Return the number of steps that correspond to `lacks` batches, if this worker stepped for its `batches`."""
@@ -410,6 +446,7 @@ class Rounds:
         mine = torch.tensor([what, divisor, samples, digest, position, *flags_here], dtype=torch.float64)
         with self._group.doing(_DOING.get(what, "a training step")):
             said = self._group.all_gather_small(mine, what="a step of the training")
+        said = said[: len(said) - self._group.followers]
         steppers, divisors, counts, digests, positions, *flags = said.T.tolist()
         self.position = int(max(positions))
         active = [rank for rank, each in enumerate(steppers) if each >= 0]

@@ -45,7 +45,7 @@ from .generations import Generations
 from .store import PeerError, StoreServer
 from .torch_store import TorchStore
 from .transaction import transaction
-from .world import World, discover, outside, store_place
+from .world import World, discover, store_place
 
 if TYPE_CHECKING:  # imported when the session first needs them
     from .group import Group
@@ -90,8 +90,7 @@ class Session:
         """The place of this process among the workers. In an elastic job it changes with the generation."""
         generations = self.generations
         if generations is not None and generations.number != self._seen:
-            now = generations.current.world(self._world) if generations.admitted else outside(self._world)
-            self._world, self._seen = now, generations.number
+            self._world, self._seen = generations.world(self._world), generations.number
         return self._world
 
     def scale_batches(self, scales: bool) -> None:
@@ -107,7 +106,7 @@ class Session:
 
         name = f"all#{next(_groups)}"
         if self.generations is not None:  # torch's group is that of a fixed set of workers
-            places = self.generations.current.places
+            places = self.generations.places(with_followers=False)
             return SurvivingGroup(self.world, self.store, places, name, generations=self.generations)
         group = open_group(self.world, self.store, name)
         if group.size > 1 and self.store is not None:

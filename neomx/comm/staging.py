@@ -23,7 +23,7 @@ class Staging:
     """
 
     def __init__(self, members: Membership, area: StagingArea) -> None:
-        self._members, self._area, self._generation = members, area, members.generation
+        self._members, self._area, self._generation = members, area, members.opened_in
         self.local, self.result = area.local, area.result
 
     @property
@@ -33,7 +33,7 @@ class Staging:
 
     def reduce(self, what: str = "a bucket") -> torch.Tensor:
         """Sum the `local` of all members into `result`. Waits for them, so call it in a separate thread."""
-        if self._generation != self._members.generation:
+        if self._generation != self._members.opened_in:
             raise MXNetError(f"all_reduce of {what}: its group was rebuilt, and needs new staging")
         with self._members.named("all_reduce", what):
             try:

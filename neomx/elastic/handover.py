@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from ..base import MXNetError
 from ..checkpoint.generators import reseed
 from ..checkpoint.state import Content, Training, content_of
 from ..comm.generations import Generation
@@ -15,7 +16,7 @@ from ..comm.group import Group
 from ..comm.session import Session
 
 _RANDOM = "random"  # the name of the state of torch's generator, among the tensors
-_DTYPES = {
+DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8)
     + (torch.int16, torch.int32, torch.int64, torch.bool)
@@ -37,6 +38,16 @@ def members_of(
         return None
     nodes = {member: places[member] for member in members}
     return Group(opened.world, opened.store, nodes, f"from {source} to {receivers} in generation {generation.number}")
+
+
+def check_trainers(theirs: Collection[int], own: Collection[int]) -> None:
+    """Raise if this worker, which joins, does not have all Trainers of the others."""
+    if set(theirs) - set(own):
+        raise MXNetError(
+            f"the other workers train with {len(theirs)} Trainers, but the program of this one has created {len(own)} "
+            "before its first step. A worker that joins must run the same program, and create its Trainers before that "
+            "step"
+        )
 
 
 def give(group: Group, trainings: Mapping[int, Training], facts: dict[str, Any]) -> None:
@@ -67,19 +78,19 @@ def take(group: Group, seed: int) -> tuple[dict[int, Content], dict[str, Any]]:
 def give_tensors(group: Group, tensors: Mapping[str, torch.Tensor], facts: dict[str, Any]) -> None:
     """Send tensors and JSON values to the other members."""
     listed = [[name, str(each.dtype).removeprefix("torch."), list(each.shape)] for name, each in tensors.items()]
-    _broadcast_bytes(group, json.dumps({"tensors": listed, "facts": facts}).encode())
+    broadcast_bytes(group, json.dumps({"tensors": listed, "facts": facts}).encode())
     group.broadcast_all_(list(tensors.values()), 0, "the state of the training")
 
 
 def take_tensors(group: Group) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Receive tensors and JSON values from the first member."""
-    said = json.loads(_broadcast_bytes(group, b""))
-    tensors = {name: torch.empty(shape, dtype=_DTYPES[dtype]) for name, dtype, shape in said["tensors"]}
+    said = json.loads(broadcast_bytes(group, b""))
+    tensors = {name: torch.empty(shape, dtype=DTYPES[dtype]) for name, dtype, shape in said["tensors"]}
     group.broadcast_all_(list(tensors.values()), 0, "the state of the training")
     return tensors, said["facts"]
 
 
-def _broadcast_bytes(group: Group, content: bytes) -> bytes:
+def broadcast_bytes(group: Group, content: bytes) -> bytes:
     """Return the bytes of the first member."""
     size = group.broadcast_(torch.tensor([len(content)]), 0, "the size of the state")
     sent = torch.zeros(int(size), dtype=torch.uint8)

@@ -8,7 +8,6 @@ import time
 from contextlib import suppress
 from typing import Any, Protocol
 
-from ..base import MXNetError
 from ..checkpoint.state import Training
 from ..comm import session
 from ..comm.generations import Generation, Generations, Over
@@ -17,6 +16,7 @@ from ..comm.staging import needed
 from ..comm.store import PeerError
 from ..gluon.data import DataLoader
 from . import handover
+from .ahead import LEAST, Ahead
 from .learners import Learner, training_of
 from .reconnecting import wait_for_store
 
@@ -84,6 +84,10 @@ class Joining:
             self._told = loader, epoch
             self._generations.tell_place(json.dumps({"loader": loader, "epoch": epoch}))
 
+    def send_ahead(self, generation: Generation, epoch: int) -> Ahead:
+        """Begin to send the state of the training to the workers that follow, or to receive it."""
+        return Ahead(session.session(), generation, self.trainings(), epoch, self._training.facts())
+
     def hand_over(self, generation: Generation) -> None:
         """Hand the state of the training over to the new members of a generation. All of its members call this."""
         opened, seats = session.session(), generation.seats
@@ -108,12 +112,7 @@ class Joining:
     def _take(self, group: handover.Group, seed: int) -> None:
         trainings = self.trainings()
         contents, facts = handover.take(group, seed)
-        if contents.keys() - trainings.keys():
-            raise MXNetError(
-                f"the other workers train with {len(contents)} Trainers, but the program of this one has created "
-                f"{len(trainings)} before its first pass over the data. A worker that joins must run the same "
-                "program, and create its Trainers before that pass"
-            )
+        handover.check_trainers(contents, trainings)
         for number, content in contents.items():
             trainings[number].restore(content, joins=True)
         self._training.take_facts(facts)
@@ -132,14 +131,15 @@ class Joining:
             raise self.unneeded() from None
         return place
 
-    def ask(self, epoch: int | None) -> Generation | None:
+    def ask(self, epoch: int | None, follows: int = 0) -> Generation | None:
         """Wait until the others admit this worker, which then has no state yet.
 
-        Return None if the training is in another epoch now.
+        It follows them at first if so many steps as `follows` are left in the epoch. Return None if the training is in
+        another epoch now.
         """
         while True:
             try:
-                found = self._generations.join(epoch)
+                found = self._generations.join(epoch, follows)
                 break
             except Over:
                 raise self.unneeded() from None
@@ -170,20 +170,27 @@ class Joining:
             loader.load_state({**position, "epoch": mine})
             return mine
 
-    def at_first_step(self, epoch: int) -> Generation | None:
+    def at_first_step(self, epoch: int, is_whole: bool) -> Generation | None:
         """Wait until the others admit this worker, which has computed the gradients of a first batch.
+
+        It follows them at first if it can: if each step `is_whole`, so that it updates weights with the sums.
 
         Return None if the training is in another epoch now. The others would wait for all that a process does only
         once, so it has been done: it has run the program, and creates the memory that it will share with them.
         """
-        strategies = [each.subject.strategy for each in self.trainings().values()]  # chosen alone
-        nbytes = sum(each.staged_bytes for each in strategies if each is not None)
+        trainings = self.trainings().values()  # whose strategies this worker chooses alone
+        strategies = [each.subject.strategy for each in trainings if each.subject.strategy is not None]
+        nbytes = sum(each.staged_bytes for each in strategies)
+        can_follow = is_whole and all(
+            each.can_follow and len(each.training.trained().weights) == 1 for each in strategies
+        )
+        can_follow = can_follow and not any(training.fragments(0, 1)[1]["sparse"] for training in trainings)
         generations = self._generations
         size = generations.neighbors() + 1
         if size > 1 and nbytes:
             with suppress(OSError, ValueError):  # then they do so together
                 generations.stock = Stock(needed(nbytes, size, groups=2 + len(strategies)))
-        return self.ask(epoch)
+        return self.ask(epoch, LEAST if can_follow else 0)
 
     def has_joined(self) -> None:
         """Release memory that was prepared and not used."""

@@ -27,9 +27,10 @@ from ..comm.transaction import Transaction
 from ..comm.world import discover
 from ..events import emit, subscribe_each
 from ..gluon.data import DataLoader
-from ..gluon.data.place import Pass
+from ..gluon.data.place import Pass, current_batch
 from ..module.progress import Fit
 from . import handover
+from .ahead import LEAST, Ahead
 from .iterators import IteratorDealer
 from .joining import BLANK, Joining
 from .learners import Learner, training_of
@@ -61,6 +62,8 @@ class Elastic:
         self._boundary = 0  # the committed steps when the current batch began
         self._skips = False  # whether the rest of the current batch is skipped, because it was dropped
         self._is_in_batch = False
+        self._since_step = 0  # batches begun after the last step
+        self._in_step = 1  # batches of a step, whose gradients are accumulated
         self._trained = -1  # the position in the data after the last step, until that is certain; otherwise negative
         self._positions: dict[int, dict[str, Any]] = {}  # of loaders whose first pass has not begun yet
         self._calls = 0  # completed collectives, and waits for all workers
@@ -72,6 +75,7 @@ class Elastic:
         self._members: dict[int, list[tuple[int, ...]]] = {}  # the members when each began, and after each change
         self._history: list[tuple[int, int | None, tuple[int, ...]]] = []  # passes begun, and members, until a change
         self._rehearsed: int | None = None  # the epoch in which this worker joins the others, at its first step
+        self._ahead: Ahead | None = None  # sends the state to workers that follow
         self._is_ready = False
         self._is_told = False  # whether it was logged that the samples are not dealt
         self._parts = 0  # parts of the program, so far, that restore their state themselves
@@ -130,10 +134,13 @@ class Elastic:
         if self._skips:
             return False
         if self._rehearsed is not None and self._inside:
-            self._join(self._rehearsed)
+            self._join(self._rehearsed, ends_step)
             return False
         self._expects_step = True
         rounds = self._rounds
+        if self._generations.follows:
+            self._step_along(attempt, apply, ends_step)
+            return True
         holds, divisor = False, math.nan
         generation: Generation | None = None
         try:
@@ -169,10 +176,12 @@ class Elastic:
             self._commit(generation)
         return True
 
-    def _join(self, epoch: int) -> None:
+    def _join(self, epoch: int, is_whole: bool) -> None:
         """Join the others in a step, whose batch is dropped: it has made this process ready to train."""
         self._rehearsed, self._active = None, self._inside[-1]
-        generation = self.joining.at_first_step(epoch)
+        generation = self.joining.at_first_step(epoch, is_whole)
+        while generation is not None and self._generations.follows:
+            generation = self._follow_others(generation, epoch)
         self._undo = None  # the random generators continue with other numbers
         if generation is None:
             self._drop(None)
@@ -180,6 +189,45 @@ class Elastic:
         self._skips = self._is_in_batch
         self._settle(generation)
         self.joining.has_joined()
+
+    def _follow_others(self, generation: Generation, epoch: int) -> Generation | None:
+        """Take part in the steps of the others, without gradients, until this worker has the state of the training.
+
+        Return the next generation. In it this worker is a member, unless another one was lost in the meantime.
+        """
+        rounds, ahead = self._rounds, None
+        try:
+            ahead = self.joining.send_ahead(generation, epoch)
+            rounds.begin_generation()
+            ahead.begin()
+            self._ratio = ahead.facts["ratio"]
+            is_over = False
+            while not is_over:
+                meets = rounds.follow()
+                if meets is None:
+                    raise self.joining.unneeded()
+                is_over = meets and ahead.go_on()
+        except PeerError as error:
+            return self._next(Status(BLANK, epoch=epoch, left=LEAST), error)
+        finally:
+            if ahead is not None:
+                ahead.close()
+        facts = ahead.facts
+        if not ahead.is_complete:
+            return self._next(Status(BLANK, epoch=epoch, left=LEAST), None)
+        self.steps = int(facts["steps"])
+        status = Status(self.steps, calls=facts["calls"], passes=facts["begun"], epoch=epoch, intact=True)
+        found = self._next(status, None)
+        if found is not None and not found.new.count(session.session().world.number):
+            self.take_facts(facts)
+        return found
+
+    def _step_along(self, attempt: Callable[[], float], apply: Callable[[float], None], ends_step: bool) -> None:
+        """Make a step of the others, which this worker follows."""
+        divisor = attempt()
+        if ends_step:
+            self._rounds.vote()
+        apply(self._scaled(divisor) if ends_step else divisor)
 
     # ---- layouts ----
 
@@ -302,13 +350,22 @@ class Elastic:
         self._drop(self._next(self._status(), error))
         return self._calls > calls
 
-    def _status(self, holds: bool = False, divisor: float = 0.0, epoch: int | None = None) -> Status:
+    def _status(
+        self, holds: bool = False, divisor: float = 0.0, epoch: int | None = None, intact: bool = False
+    ) -> Status:
         training = None if self._epoch() is None else self._numbers.get(id(self._pass))
         began = self._boundary if len(self.trainers) > 1 else -1
-        return Status(self.steps, holds, divisor, began, self._calls, self._begun, training, epoch)
+        left = 0 if epoch is None else self._left()
+        return Status(self.steps, holds, divisor, began, self._calls, self._begun, training, epoch, left, intact)
+
+    def _left(self) -> int:
+        """About how many steps are left in the epoch after the current batch."""
+        batch = current_batch()
+        return 0 if batch is None or batch.steps is None else (batch.steps - batch.step - 1) // self._in_step
 
     def _commit(self, generation: Generation | None) -> None:
         self.steps += 1
+        self._in_step, self._since_step = max(self._since_step, 1), 0
         self._admitting |= self._rounds.admits
         self.joining.look_again()
         if self._epoch() is not None:
@@ -386,10 +443,11 @@ class Elastic:
         """
         generations, began = self._generations, time.perf_counter()
         before = generations.current
+        self._end_sending()
         self._broken, self._expects_step = None, False
         while True:
             try:
-                if not generations.admitted:
+                if not (generations.admitted or generations.follows):
                     raise Expelled(f"worker {session.session().world.number} does not train with the others")
                 if loss is not None:
                     generations.call()
@@ -419,10 +477,12 @@ class Elastic:
     def _report(self, before: Generation, now: Generation, seconds: float) -> None:
         lost = [member for member in before.members if member not in now.members]
         joined = [member for member in now.members if member not in before.members]
+        follows = [member for member in now.followers if member not in before.followers]
         if now.members[0] == session.session().world.number:
             gone = session.session().store.gone  # type: ignore[union-attr]
             said = [f"worker {member} is lost ({_why(gone, now, member)})" for member in lost]
             said += [f"worker {member} joins" for member in joined]
+            said += [f"worker {member} follows" for member in follows]
             after = "" if self._part is not None else f" after step {now.steps}"
             remain = "1 worker goes on" if len(now.members) == 1 else f"{len(now.members)} workers go on"
             _log.warning("%s: %s%s", "; ".join(said) or "no change", remain, after)
@@ -436,7 +496,12 @@ class Elastic:
                     self._hand_result_over(generation)
                 if generation.new:
                     self.joining.hand_over(generation)
-                self._rounds.begin_generation()
+                if generation.followers:
+                    self._ahead = self.joining.send_ahead(generation, self._pass.number)
+                if generation.continues:
+                    self._rounds.go_on()
+                else:
+                    self._rounds.begin_generation()
                 return
             except PeerError as error:
                 found = self._next(self._status(), error)
@@ -445,6 +510,24 @@ class Elastic:
                     return
                 generation = found
                 self._deal_again(generation)
+
+    def _end_sending(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+
+    def _meet_followers(self) -> None:
+        """Send more of the state to workers that follow, and let them train when they have all of it."""
+        assert self._ahead is not None
+        epoch = self._pass.number
+        try:
+            meets = self._rounds.meet_followers()
+            is_over = meets and self._ahead.go_on(epoch, self._left(), self.facts())
+        except PeerError as error:
+            self._drop(self._next(self._status(epoch=epoch), error))
+            return
+        if is_over:
+            self._admit(intact=True)
 
     def _hand_result_over(self, generation: Generation) -> None:
         """Give the result of the last collective to those that have not received it."""
@@ -639,6 +722,7 @@ class Elastic:
 
     def _begin_batch(self, loader: DataLoader, **fields: Any) -> None:
         self._is_in_batch, self._skips = True, False
+        self._since_step += 1
         if self._inside[-1] is not loader:  # the program has left the pass over the last one before its end
             self._inside.remove(loader)
             self._inside.append(loader)
@@ -653,17 +737,22 @@ class Elastic:
     def _end_batch(self, loader: DataLoader) -> None:
         self._mend()
         self._leave_batch(loader)
-        if self._admitting and loader is self._active:
+        if self._ahead is not None and loader is self._active:
+            if not self._since_step:  # otherwise the program accumulates gradients of several batches
+                self._meet_followers()
+        elif self._admitting and loader is self._active:
             self._admit()
 
-    def _admit(self) -> None:
+    def _admit(self, intact: bool = False) -> None:
         """Let workers join that wait for it. All workers are between two batches."""
-        generation = self._next(self._status(epoch=self._epoch()), None)
+        before = self._generations.current.members
+        generation = self._next(self._status(epoch=self._epoch(), intact=intact), None)
         if generation is None:
             self._drop(None)
-        else:
+            return
+        if generation.members != before:
             self._deal_again(generation)
-            self._settle(generation)
+        self._settle(generation)
 
 
 def _why(gone: Mapping[str, str], now: Generation, member: int) -> str:

@@ -33,6 +33,7 @@ class LayoutStrategy(AllReduce):
     """
 
     survives = True
+    can_follow = False  # its workers have parts of the model
     updates_early = False  # the optimizer may sum over workers that hold other parts, in the same order on all
 
     def __init__(self, workers: LayoutWorkers) -> None:

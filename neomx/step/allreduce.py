@@ -40,7 +40,7 @@ class AllReduce(StepStrategy):
     gradients with the sums, so that the program can read them.
     """
 
-    survives = True
+    survives = can_follow = True
 
     def __init__(
         self,
@@ -412,6 +412,12 @@ class AllReduce(StepStrategy):
         known = [[i for i in part if i >= 0] for part in (numbers[:count], numbers[count:])]
         self._known_order = (known[0], known[1]) if rounds >= _MEASURED else None
         super().prepare_again()
+
+    def go_on(self) -> None:
+        """Go on with the same workers in a new generation."""
+        for group in (self._group, self._side):
+            if group is not None:
+                group.refresh()
 
     @property
     def staged_bytes(self) -> int:

@@ -44,6 +44,7 @@ class StepStrategy(ABC):
     keeps_states = False  # whether a store, not the updaters of the Trainer, holds the optimizer states
     workers = 1  # number of workers whose gradients are summed in a step
     survives = False  # whether it can go on with other workers (prepare_again), in an elastic job
+    can_follow = False  # whether a worker without data updates its weights as the others do, in an elastic job
     exchanges = True  # whether it communicates with other workers, if there are any
     store: KVStoreBase | None = None  # the key-value store that it uses, if any
     compressor: Compressor | None = None  # reduces the size of gradients in transit
@@ -115,7 +116,7 @@ class StepStrategy(ABC):
         self._rounds, self._number = rounds, rounds.enter(self)
         check_alike(members, [f"the strategy {type(self).__qualname__}"], "how gradients are exchanged")
         rounds.forget(members)
-        return members.clone(f"gradients {self._number}")
+        return members.clone(f"gradients {self._number}", with_followers=True)
 
     @property
     def rounds(self) -> Rounds | None:
@@ -290,6 +291,9 @@ class StepStrategy(ABC):
     def prepare_again(self) -> None:
         """Prepare for the parameters together with the workers of a new generation."""
         self._take(self.training.trained())
+
+    def go_on(self) -> None:  # noqa: B027
+        """Go on with the same workers in a new generation, in which those that followed are members."""
 
     def close(self) -> None:
         """Release hooks, threads and connections."""

@@ -28,7 +28,9 @@ class Seat:
         self.table, self.rank, self.size = table, rank, table.size
         self.ranks, self.generation = list(range(table.size)), 0
 
-    def clone(self, name):
+    followers = 0
+
+    def clone(self, name, with_followers=False):
         return self
 
     def doing(self, what):

@@ -48,6 +48,13 @@ CALLS = {
     # of joining:
     "ask": ("comm.generations:Generations.join", "before"),
     "admitted": ("comm.generations:Generations.join", "after"),
+    # to those that follow at first:
+    "follow": ("comm.rounds:Rounds.follow", "before"),
+    "meet": ("comm.rounds:Rounds.meet_followers", "before"),
+    "met": ("comm.rounds:Rounds.meet_followers", "after"),
+    "ahead": ("elastic.ahead:Ahead.go_on", "before"),
+    "passed on": ("elastic.ahead:Ahead.go_on", "after"),
+    # to those that receive the state at once:
     "give": ("elastic.handover:give", "before"),
     "given": ("elastic.handover:give", "after"),
     "take": ("elastic.handover:take", "before"),

@@ -18,11 +18,15 @@ IN_RECOVERY = ("call", "called", "agree", "agreed", "dealt", "open", "opened", "
 ON_SERVERS = ("forward", "backward", "pushed", "offered", "voting", "voted", "settle", "settled", "committed", "batch")
 WITH_SERVERS = ("agree", "agreed", "regroup", "regrouped", "open", "opened")  # in a recovery
 IN_JOIN = {
-    "source": ("agree", "agreed", "give", "given", "open", "opened"),
-    "bystander": ("agree", "agreed", "open", "opened"),
-    "joiner": ("session", "trainer", "ask", "admitted", "take", "taken", "open", "opened", "regroup", "regrouped")
-    + ("forward", "voting", "committed"),
+    "source": ("agree", "agreed", "give", "given", "meet", "met", "ahead", "passed on", "voting", "updated")
+    + ("open", "opened"),
+    "bystander": ("agree", "agreed", "meet", "met", "ahead", "passed on", "voting", "updated", "open", "opened"),
+    "joiner": ("session", "trainer", "ask", "admitted", "take", "taken", "follow", "ahead", "passed on", "agreed")
+    + ("open", "opened", "regroup", "regrouped", "forward", "voting", "committed"),
+    "one of two joiners": ("ask", "admitted", "follow", "ahead", "passed on", "voting"),
 }
+AT_ONCE = ("give", "given", "take", "taken")  # if the whole state is sent at once
+AHEAD = ("follow", "meet", "met", "ahead", "passed on")
 WHEN = ("first", "middle", "last")  # which step of an epoch
 LOSSES = ("killed", "stopped", "revived", "failed")  # the others go on without the worker
 HARMLESS = ("continued", "slowed", "wrong clock")  # all workers complete the training
@@ -120,6 +124,12 @@ def _makes_sense(row):
         return False  # compressed gradients are not staged
     if row.phase in ("update", "updated") and mode.splits:
         return False  # each gradient is updated on its own
+    # An epoch has too few steps to follow them if gradients are accumulated.
+    at_once = mode.splits or mode.micro > 1 or mode.layout or mode.servers
+    if row.role == "joiner" and row.phase == "agreed" and at_once:
+        return False
+    if row.phase in AT_ONCE and not at_once and row.fault != "differs" or row.phase in AHEAD and at_once:
+        return False
     if mode.rest and (row.role, row.workers, row.when) == ("leader", 2, "last") and row.phase in ("update", "updated"):
         return False  # nobody else has data in this step, who would write that it is committed
     if row.phase == "leave" and row.fault == "failed":
@@ -188,20 +198,22 @@ def plan(row):
         lost = (follower, second) if row.fault in lost_by else (follower,)
         return Plan([first, fault(second)], lost=lost)
     if row.role in IN_JOIN:
-        member = {"source": 0, "bystander": 1, "joiner": n}[row.role]
+        member = {"source": 0, "bystander": 1}.get(row.role, n)
         hold = mode.trainers  # the first step after which the others can be joined
         more = replica_of(mode)  # a replica joins as a whole
         if row.fault == "differs":
             return Plan([], more, n + more, hold, differs=True, lost=tuple(range(n, n + more)))
         step = hold + mode.trainers
-        if row.role == "joiner" and row.phase in ("session", "trainer", "ask", "admitted", "take", "taken"):
+        before = ("session", "trainer", "ask", "admitted", "open", "opened", *AT_ONCE, *AHEAD)
+        if member == n and row.phase in before:
             step = None
         lost = (member,) if row.fault in lost_by else ()
+        more *= 2 if row.role == "one of two joiners" else 1
         return Plan([fault(member, step=step)], more, n + more, hold, lost=lost)
     if row.role == "spare":
         faults = [fault(follower, "killed")]
         if row.fault == "killed":
-            faults.append({"member": n, "kind": "killed", "phase": "take", "step": None})
+            faults.append({"member": n, "kind": "killed", "phase": "admitted", "step": None})
         return Plan(faults, 1, n, at, lost=(follower, n) if row.fault == "killed" else (follower,))
     if row.role == "loader":
         return Plan([fault(follower, "loader killed")], lost=(follower,))

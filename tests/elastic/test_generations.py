@@ -140,6 +140,54 @@ def test_joiners_enter_only_at_a_step_of_their_epoch_and_while_there_is_room(sto
         {5: c, 6: d}[late].join(4)
 
 
+def test_a_worker_that_follows_becomes_a_member_when_it_has_the_state(store):
+    a, b = store.member(0, initial=2), store.member(1, initial=2)
+    together(a.begin, b.begin)
+    c = store.member(5, initial=2, joins=True)
+    joined = []
+    thread = threading.Thread(target=lambda: joined.append(c.join(3, follows=2)), daemon=True)
+    thread.start()
+    while not a.waiting():
+        time.sleep(0.01)
+    at_step = Status(1, epoch=3, left=2)
+    found, _ = together(lambda: a.next(at_step), lambda: b.next(at_step))
+    thread.join(LIMIT)
+    assert joined == [found] and found.members == (0, 1) and found.followers == (5,) and not found.new
+    assert not c.admitted and c.follows and not a.has_room and not found.continues
+    assert list(a.places(with_followers=True)) == list(c.places(with_followers=True)) == [0, 1, 5]
+    assert list(a.places(with_followers=False)) == [0, 1] and list(c.places(with_followers=False)) == [5]
+    # A loss in the meantime: it goes on following, or receives all at once if too few steps are left.
+    blank = Status(-1, epoch=3, left=2)
+    found, *_ = together(lambda: a.next(at_step), lambda: b.next(at_step), lambda: c.next(blank))
+    assert found.followers == (5,) and not found.continues
+    done = Status(4, epoch=3, intact=True)
+    found, same, last = together(lambda: a.next(done), lambda: b.next(done), lambda: c.next(done))
+    assert found == same == last and found.members == (0, 1, 5) and not found.new and found.continues and c.admitted
+
+
+def test_a_worker_receives_the_state_at_once_if_too_few_steps_are_left_and_is_left_behind_in_another_epoch(store):
+    a, b = store.member(0, initial=1, most=3), store.member(5, initial=1, most=3, joins=True)
+    c = store.member(6, initial=1, most=3, joins=True)
+    a.begin()
+    for joiner, left in ((b, 5), (c, 2)):
+        thread = threading.Thread(target=joiner.join, args=(3, 3), daemon=True)
+        thread.start()
+        while not a.waiting():
+            time.sleep(0.01)
+        calls = [lambda at=left: a.next(Status(1, epoch=3, left=at))]
+        if joiner is c:
+            calls.append(lambda: b.next(Status(-1, epoch=3, left=1)))
+        found = together(*calls)[0]
+        thread.join(LIMIT)
+    assert (found.members, found.new, found.followers) == ((0, 6), (6,), (5,))
+    _, _, error = together(
+        lambda: a.next(Status(2, epoch=4)),
+        lambda: c.next(Status(2, epoch=4)),
+        lambda: b.next(Status(-1, epoch=3, left=1)),
+    )
+    assert isinstance(error, Expelled)
+
+
 def test_the_training_waits_for_the_least_number_of_workers(store):
     a = store.member(0, initial=2, least=2, most=2)
     b = store.member(1, initial=2, least=2, most=2)

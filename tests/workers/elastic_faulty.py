@@ -31,6 +31,7 @@ import trainings  # noqa: E402
 
 import neomx as mx  # noqa: E402
 from neomx.comm.session import session  # noqa: E402
+from neomx.elastic import ahead  # noqa: E402
 from neomx.events import subscribe_each  # noqa: E402
 from neomx.gluon.data.place import current_batch  # noqa: E402
 
@@ -39,6 +40,7 @@ if spec["differs"] and os.environ.get("NEOMX_JOINS"):
     mode = dataclasses.replace(mode, layers="other")
 replicas.Trap.at = injector.at
 transaction = mx.process.state.transaction
+ahead.FIRST = ahead.FEWEST = 1  # these networks are small: send them in several parts
 log = open(f"{out}/seen-{me}.jsonl", "a", buffering=1)  # noqa: SIM115
 
 
