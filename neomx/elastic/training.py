@@ -136,6 +136,9 @@ class Elastic:
         if self._rehearsed is not None and self._inside:
             self._join(self._rehearsed, ends_step)
             return False
+        if self._inside and self._part is None and not (self._generations.admitted or self._generations.follows):
+            self._end_pass_aside()
+            return False
         self._expects_step = True
         rounds = self._rounds
         if self._generations.follows:
@@ -175,6 +178,13 @@ class Elastic:
         if ends_step:
             self._commit(generation)
         return True
+
+    def _end_pass_aside(self) -> None:
+        """End the pass of a worker that the others went on without before its first step. It joins before the next."""
+        begun = self._inside[-1].current_pass
+        if begun is not None:
+            begun.deal_from(begun.samples or 0)
+        self._skips = self._is_in_batch
 
     def _join(self, epoch: int, is_whole: bool) -> None:
         """Join the others in a step, whose batch is dropped: it has made this process ready to train."""

@@ -106,7 +106,7 @@ class RemoteStore(SharedStore):
         self._told = {spec.key: spec for spec in specs}
         counts = [dict(each["actions"]) for each in told]
         self._optimizers, self._loads = (max(e.get(act, 0) for e in counts) for act in (SET_OPTIMIZER, LOAD_STATES))
-        self._have_optimizer = all(SET_OPTIMIZER in each for each in counts)
+        self._have_optimizer = all(each.get(SET_OPTIMIZER) for each in counts)
         self._followed = now.number
 
     def _watch(self) -> Callable[[int], None]:
@@ -116,6 +116,8 @@ class RemoteStore(SharedStore):
         def watch(number: int) -> None:
             if generations is None or not generations.admitted:
                 return
+            if THE_STORE in store.gone:  # after a cut, or because this worker was stopped
+                raise PeerError(store.gone[THE_STORE])
             lost = [f"worker {member}" for member in generations.gone()]
             if lost or generations.is_called() or generations.number != number:
                 raise PeerError(f"the servers cannot complete the step. {store.missing(lost)}")
