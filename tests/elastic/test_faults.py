@@ -31,6 +31,7 @@ ROWS = [
     "loader/killed/forward/loaders/2/middle",
     "follower/killed/offered/servers adam/3/middle",
     "leader/revived/settle/servers sparse/2/middle",
+    "follower/revived/trainer/servers deferred/4/first",
     "joiner/killed/regrouped/servers split/2/middle",
     "server/killed/settled/replicas/2/middle",
     "second server/killed/agreed/replicas adam/3/first",
