@@ -141,8 +141,11 @@ class Cluster:
 
     def kill(self, number):
         """End a server. Return when the job's store has noticed."""
-        self._ending.append(self.servers.pop(number).kill())
         limit = time.monotonic() + LIMIT
+        while number not in self.servers:  # it is being started, by another thread
+            assert time.monotonic() < limit
+            time.sleep(0.001)
+        self._ending.append(self.servers.pop(number).kill())
         while self._own.roster()[f"server {number}"]["state"] == "here":
             assert time.monotonic() < limit
             time.sleep(0.001)

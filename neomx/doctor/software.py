@@ -21,6 +21,7 @@ EXTRAS = {
     "tensorboard": (("tensorboard",), "writing scalars for TensorBoard"),
     "viz": (("graphviz",), "mx.viz.plot_network"),
     "onnx": (("onnx", "onnxscript"), "mx.onnx and neomx convert --to onnx"),
+    "remote": (("fsspec",), "checkpoints at URLs, such as s3://"),
     "text": (("tokenizers",), "sub-words: gluon.data.text.SubwordTokenizer"),
     "transformers": (("transformers",), "running Hugging Face's models in addition to the model zoo"),
 }

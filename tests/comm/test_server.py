@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from launching import until
 from server_jobs import GO_ON, KILL, STOP, TERMINATE, Job
 
 
@@ -20,6 +21,7 @@ def test_asynchronous_workers_may_be_slow_die_and_reconnect():
         assert "went on" not in job.log("worker 0")  # it waits for worker 1, which pushed nothing
         job.store.set("die", b"")
         job.await_line("worker 0", "alone")
+        assert until(lambda: job.store.roster()["worker 1"].state == "gone")
         job.start_worker(1, "back_again")
         job.await_line("worker 1", "joined")
         job.store.set("again", b"")

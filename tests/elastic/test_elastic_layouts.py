@@ -1,6 +1,6 @@
 """Layouts in elastic jobs: who sits where, which replicas go on, and what is refused at the start.
 
-Trainings under layouts in which workers are lost are rows of `test_faults.py` and `make faults`.
+Trainings under layouts in which workers are lost are rows of `test_elastic_faults.py` and `make faults`.
 """
 
 import json
