@@ -325,6 +325,7 @@ def test_proof_is_valid_for_one_service():
     with echo(listening, service="server 1 at b") as refusals:
         with pytest.raises(wire.WireError, match="is not server 0 at a"):
             call(address_of(listening), service="server 0 at a")
+        assert until(lambda: refusals)
         assert "another service than server 1" in str(refusals[0])
 
 
