@@ -299,8 +299,9 @@ def since_frame(kind, count, act):
     thread = threading.Thread(target=lambda: begun.wait(LIMIT) and results.append(act()))
     thread.start()
     try:
-        with at_frame(kind, count, begun.set):
+        with at_frame(kind, count, begun.set) as has_happened:
             yield results
+            assert has_happened(), "the frame was not sent"
     finally:
         begun.set()
         thread.join(LIMIT)

@@ -195,17 +195,17 @@ class Generations:
         """Return the world as this worker sees it in the current generation."""
         return self.current.world(world) if self.admitted else outside(world)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether more workers can be admitted. Those that follow come first."""
-        return len(self.current.members) < self._limits.most and not self.current.followers
-
     def waiting(self) -> list[int | None]:
         """Return the epoch in which each worker that waits wants to join; None for any."""
         return [said["epoch"] for said in self._joiners(None).values()]
 
     def can_admit(self, epoch: int | None) -> bool:
-        """Whether workers wait that can be admitted in an epoch: with a layout, as many as a replica needs."""
+        """Whether workers wait that can be admitted in an epoch: with a layout, as many as a replica needs.
+
+        Those that follow come first.
+        """
+        if self.current.followers:
+            return False
         waiting = [(m, said["place"]) for m, said in self._joiners(None).items() if said["epoch"] in (None, epoch)]
         room = (self._limits.most - len(self.current.members)) // self.seats.places
         return bool(complete(waiting, self.seats.places, room))
@@ -415,11 +415,22 @@ class Generations:
             raise PeerError("all workers that had the state of the training are gone: start the job again")
         if self._me != min(ready):
             return f"the decision of worker {min(ready)}", key
+        return self._compose(number, said, ready, late), key
+
+    def _compose(
+        self, number: int, said: Mapping[int, Mapping[str, Any]], ready: Mapping[int, Mapping[str, Any]], late: bool
+    ) -> str:
+        """Write the next generation, from what workers have said, of whom the members are `ready`.
+
+        Return what is lacking, or nothing.
+        """
+        current = self.current
         seats = max((_seats(each["seats"]) for each in ready.values()), key=lambda each: each.places)
-        kept = [member for replica in self._whole(seats, ready) for member in replica]
+        replicas = self._whole(seats, ready)
+        kept = [member for replica in replicas for member in replica]
         if seats.places > 1 and not kept:
             self._give_up(number, seats, ready)
-            return "", key
+            return ""
         blank = [member for member, each in ready.items() if each["steps"] < 0]
         statuses = {member: _status(each) for member, each in said.items()}
         here = [statuses[member] for member in ready if member in kept or member in blank]
@@ -438,13 +449,13 @@ class Generations:
         kept += done
         waiting = [(m, self._place_of(m, each, seats)) for m, each in joiners.items() if m not in (*kept, *follow)]
         added = complete(waiting, seats.places, (self._limits.most - len(kept)) // seats.places)
-        members = seats.members([*self._whole(seats, ready), *((member,) for member in done), *added])
+        members = seats.members([*replicas, *((member,) for member in done), *added])
         followers = tuple(sorted(member for member in follow if member not in members))
         followers = followers[: max(0, self._limits.most - len(members))]
         if len(members) < self._limits.least and not late:
-            return f"more workers: there are {len(members)} of at least {self._limits.least}", key
+            return f"more workers: there are {len(members)} of at least {self._limits.least}"
         steps, divisor = agreed(here)
-        nodes = {member: int(each["node"]) for member, each in (said | joiners).items()}
+        nodes = {member: int(each["node"]) for member, each in {**said, **joiners}.items()}
         new = [member for member in members if member not in kept]
         calls = max(each.calls for each in here if each.steps >= 0)
         is_intact = len(said) == len(current.everyone) and all(each.intact for each in statuses.values())
@@ -465,7 +476,7 @@ class Generations:
             continues=is_intact and [*members, *followers] == list(current.everyone),
         )
         self._write(made)
-        return "", key
+        return ""
 
     def _whole(self, seats: Seats, ready: Mapping[int, Mapping[str, Any]]) -> list[tuple[int, ...]]:
         """Return the replicas of which all members are ready and have the state of the training."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..checkpoint.state import Training
 from ..gluon import Trainer
@@ -30,6 +30,6 @@ class Learner(Protocol):
         """Its optimizer and parameters, as strategies see them."""
 
 
-def training_of(learner: Any) -> Training:
+def training_of(learner: Learner) -> Training:
     """Return the whole state of a learner: values, running averages, optimizer and loss scale."""
     return Training(None, learner) if isinstance(learner, Trainer) else Training(module=learner)

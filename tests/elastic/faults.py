@@ -12,7 +12,6 @@ import collections
 import json
 import pathlib
 import shlex
-import shutil
 import signal
 import statistics
 import sys
@@ -26,7 +25,7 @@ import torch  # noqa: E402
 import trainings  # noqa: E402
 from cluster import Cluster  # noqa: E402
 from forking import ForkServer  # noqa: E402
-from holding import Job, check_open, check_training  # noqa: E402
+from holding import Job, check_open, check_training, conclude  # noqa: E402
 from processes import check_left, is_stopped, where  # noqa: E402
 from rows import LOSSES, Row, choose, plan  # noqa: E402
 
@@ -188,14 +187,9 @@ def main():
                 f"{given.skip + number + 1} {row}: {job.seconds:.1f} s{said} {'FAILED' if job.problems else ''}",
                 flush=True,
             )
-            for problem in job.problems:
-                print(f"    {problem}", flush=True)
             if job.problems:
                 failed.append(row)
-            if job.problems and given.keep:
-                print(f"    {folder}")
-            else:
-                shutil.rmtree(folder)
+            conclude(job, folder, job.problems and given.keep)
     summary(done)
     for row in failed:
         print(f"failed: {shlex.join(['python', 'tests/elastic/faults.py', '--row', str(row)])}")

@@ -3,6 +3,7 @@
 import collections
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import replicas
@@ -206,3 +207,13 @@ def replay(job, committed):
         here = sum(len(batch) for batches in shares.values() for batch in batches)
         program.step(here if job.mode.own else job.at_once * job.mode.micro)
     return program.weights(trained_only=True)
+
+
+def conclude(job, folder, keep):
+    """Print the problems of a job, and remove its folder unless it is to be kept."""
+    for problem in job.problems:
+        print(f"    {problem}", flush=True)
+    if keep:
+        print(f"    {folder}")
+    else:
+        shutil.rmtree(folder)

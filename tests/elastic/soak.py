@@ -10,7 +10,6 @@ import argparse
 import collections
 import pathlib
 import random
-import shutil
 import signal
 import sys
 import tempfile
@@ -22,7 +21,7 @@ sys.path[1:1] = [str(HERE.parents[1]), str(HERE.parent)]
 import torch  # noqa: E402
 from faults import PATIENCE, SILENCE, cluster_of  # noqa: E402
 from forking import ForkServer  # noqa: E402
-from holding import Job, check_open, check_training  # noqa: E402
+from holding import Job, check_open, check_training, conclude  # noqa: E402
 from processes import check_left, is_stopped, where  # noqa: E402
 from trainings import MODES  # noqa: E402
 
@@ -157,14 +156,9 @@ def main():
                 f"{' FAILED' if job.problems else ''}",
                 flush=True,
             )
-            for problem in job.problems:
-                print(f"    {problem}", flush=True)
             if job.problems:
                 failed.append(number)
-            if job.problems or given.keep:
-                print(f"    {folder}")
-            else:
-                shutil.rmtree(folder)
+            conclude(job, folder, job.problems or given.keep)
     print(", ".join(f"{count} {kind}" for kind, count in total.items()))
     for number in failed:
         print(f"failed: python tests/elastic/soak.py --seed {given.seed} --job {number} --jobs 1")

@@ -129,7 +129,7 @@ def test_joiners_enter_only_at_a_step_of_their_epoch_and_while_there_is_room(sto
         found, _ = together(lambda at=epoch: a.next(Status(1, epoch=at)), lambda at=epoch: b.next(Status(1, epoch=at)))
         assert found.members == (0, 1)
     found, _ = together(lambda: a.next(Status(1, epoch=3)), lambda: b.next(Status(1, epoch=3)))
-    assert len(found.members) == 3 and set(found.new) < {5, 6} and not a.has_room
+    assert len(found.members) == 3 and set(found.new) < {5, 6} and not a.can_admit(None)
     late = 11 - found.new[0]
     a.tell_place('{"loader": 0, "epoch": 4}')  # the one that was left out asks again in the next epoch
     for thread in threads:
@@ -153,7 +153,7 @@ def test_a_worker_that_follows_becomes_a_member_when_it_has_the_state(store):
     found, _ = together(lambda: a.next(at_step), lambda: b.next(at_step))
     thread.join(LIMIT)
     assert joined == [found] and found.members == (0, 1) and found.followers == (5,) and not found.new
-    assert not c.admitted and c.follows and not a.has_room and not found.continues
+    assert not c.admitted and c.follows and not a.can_admit(None) and not found.continues
     assert list(a.places(with_followers=True)) == list(c.places(with_followers=True)) == [0, 1, 5]
     assert list(a.places(with_followers=False)) == [0, 1] and list(c.places(with_followers=False)) == [5]
     # A loss in the meantime: it goes on following, or receives all at once if too few steps are left.
